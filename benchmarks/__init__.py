@@ -1,0 +1,1 @@
+"""Evidence and speed of every method: ``python -m benchmarks.<method>``."""

@@ -1,0 +1,23 @@
+"""The shared floor of the torch estimators: one way to train.
+
+An estimator builds an ``nn.Module`` and a :class:`SeededNet` in ``fit`` and trains it with
+:func:`fit_net`. Everything here imports torch, so estimators import it inside their methods.
+"""
+
+from skicml._torch._data import TensorDataset, TensorLoader
+from skicml._torch._device import resolve_device
+from skicml._torch._ema import EMA
+from skicml._torch._net import SeededNet, StopTraining, fit_net
+from skicml._torch._seeding import draw_seed, seeded_init
+
+__all__ = [
+    "EMA",
+    "SeededNet",
+    "StopTraining",
+    "TensorDataset",
+    "TensorLoader",
+    "draw_seed",
+    "fit_net",
+    "resolve_device",
+    "seeded_init",
+]
