@@ -1,0 +1,739 @@
+"""DSVC: the stream of views, its knowledge base, and the guidance."""
+
+import copy
+import pickle
+import types
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics.cluster import contingency_matrix
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, minmax_scale, normalize
+from torch.nn import functional as F
+
+from skicml.cluster import DSVC, _dsvc_torch
+from skicml.cluster._dsvc import (
+    _updated_prototypes,
+    _view_weights,
+    match_partitions,
+    soft_partition,
+)
+from skicml.cluster._dsvc_torch import Guidance
+from skicml.datasets import (
+    load_leaves100,
+    load_multiple_features,
+    load_multiview_digits,
+    make_multiview_blobs,
+)
+from skicml.metrics import clustering_accuracy_score, match_labels
+
+# Fewer epochs than the default, enough for the claims.
+SHORT = {"pretrain_epochs": 15, "max_epochs": 10}
+TINY = {"pretrain_epochs": 2, "max_epochs": 2, "n_init": 2, "random_state": 0}
+WIDTHS = [6, 4, 5]
+
+
+def blocks_of(X, widths):
+    return np.split(X, np.cumsum(widths)[:-1], axis=1)
+
+
+def stream_of(estimator, blocks):
+    for block in blocks:
+        estimator.partial_fit(block)
+    return estimator
+
+
+def accuracies(y, labelings):
+    return [clustering_accuracy_score(y, labels) for labels in labelings]
+
+
+def one_view_accuracies(estimator, y):
+    return accuracies(y, [partition.argmax(axis=1) for partition in estimator.view_partitions_])
+
+
+def late_fusion(blocks, n_clusters, seed):
+    """The baseline: k-means a view, votes matched to the sum of the votes so far."""
+    votes = 0
+    for block in blocks:
+        kmeans = KMeans(n_clusters, n_init=5, random_state=seed).fit(minmax_scale(block))
+        vote = np.eye(n_clusters)[kmeans.labels_]
+        votes = votes + (vote if np.isscalar(votes) else vote[:, match_labels(votes.T @ vote)])
+    return votes.argmax(axis=1)
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    """Ninety samples of three clusters in three views."""
+    return make_multiview_blobs(90, views=WIDTHS, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def fitted(blobs):
+    return DSVC(3, views=WIDTHS, **TINY).fit(blobs[0])
+
+
+@pytest.fixture(scope="module")
+def mfeat():
+    data = load_multiple_features()
+    return data, blocks_of(data.data, data.views)
+
+
+@pytest.fixture(scope="module")
+def mfeat_streams(mfeat):
+    data, _ = mfeat
+    return [
+        DSVC(10, views=data.views, random_state=seed, **SHORT).fit(data.data) for seed in range(3)
+    ]
+
+
+@pytest.fixture(scope="module")
+def digit_views():
+    data = load_multiview_digits()
+    blocks = blocks_of(data.data, data.views)
+    return dict(zip(data.view_names, blocks)), data.target
+
+
+@pytest.fixture(scope="module")
+def noisy_stream(digit_views):
+    views, _ = digit_views
+    noise = np.random.RandomState(0).standard_normal((len(views["pixels"]), 50))
+    blocks = [views["pixels"], noise, views["gradients"], views["projections"]]
+    return stream_of(DSVC(10, random_state=0, **SHORT), blocks)
+
+
+# --- the paper's claim -------------------------------------------------------------------
+
+
+def test_stream_beats_late_fusion_on_mfeat(mfeat, mfeat_streams):
+    data, blocks = mfeat
+    ours = np.mean([accuracies(data.target, [s.labels_])[0] for s in mfeat_streams])
+    votes = [late_fusion(blocks, 10, seed) for seed in range(3)]
+    assert ours >= 0.94
+    assert ours >= np.mean(accuracies(data.target, votes)) + 0.05
+
+
+def test_accuracy_does_not_drop_from_view_to_view(mfeat, mfeat_streams):
+    data, _ = mfeat
+    curve = np.mean([accuracies(data.target, s.labels_per_view_) for s in mfeat_streams], axis=0)
+    assert np.diff(curve).min() >= -0.03
+
+
+def test_hundred_clusters(data_folder):
+    data = load_leaves100()
+    blocks = blocks_of(data.data, data.views)
+    stream = DSVC(100, views=data.views, random_state=0, **SHORT).fit(data.data)
+    ours, votes = accuracies(data.target, [stream.labels_, late_fusion(blocks, 100, 0)])
+    assert ours >= votes + 0.20
+
+
+def test_guidance_makes_the_later_views_better(mfeat, mfeat_streams):
+    data, _ = mfeat
+    gains = []
+    for guided in mfeat_streams[:2]:
+        off = clone(guided).set_params(guidance=0, consistency=0).fit(data.data)
+        with_guidance = one_view_accuracies(guided, data.target)
+        without = one_view_accuracies(off, data.target)
+        gains.append(np.mean(with_guidance[1:]) - np.mean(without[1:]))
+    assert np.mean(gains) >= 0.03
+
+
+def test_the_stream_undoes_the_mistakes_of_a_weak_first_view(mfeat):
+    data, blocks = mfeat
+    weak_first = [blocks[data.view_names.index(name)] for name in ("mor", "kar", "pix", "fac")]
+    stream = stream_of(DSVC(10, random_state=0, **SHORT), weak_first)
+    curve = accuracies(data.target, stream.labels_per_view_)
+    assert curve[0] < 0.75
+    assert curve[-1] > 0.90
+
+
+def test_noise_view_is_survived_and_recognised(digit_views, noisy_stream):
+    _, y = digit_views
+    before, after, *_ = accuracies(y, noisy_stream.labels_per_view_)
+    assert after >= before - 0.03
+    assert noisy_stream.view_agreement_[1] < 0.1
+    assert noisy_stream.view_weights_[1] < 0.2
+    assert noisy_stream.view_weights_[[0, 2, 3]].min() > 0.5
+
+
+def test_rows_are_matched_by_position(mfeat):
+    _, blocks = mfeat
+    permuted = np.random.RandomState(0).permutation(blocks[2])
+    stream = DSVC(10, random_state=0, **SHORT).partial_fit(blocks[0])
+    other = copy.deepcopy(stream).partial_fit(permuted)
+    stream.partial_fit(blocks[2])
+    assert other.view_agreement_[1] < 0.03
+    assert stream.view_agreement_[1] > 0.2
+
+
+# --- the stream --------------------------------------------------------------------------
+
+
+def assert_same_stream(left, right):
+    for name in ("labels_", "partition_", "knowledge_prototypes_", "view_weights_"):
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
+    for name in ("view_agreement_", "cluster_centers_", "embedding_"):
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
+    for name in ("labels_per_view_", "view_partitions_"):
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
+    for name in ("n_views_seen_", "n_samples_seen_", "n_features_in_"):
+        assert getattr(left, name) == getattr(right, name), name
+    for one, other in zip(left.nets_, right.nets_, strict=True):
+        state, other_state = one.module_.state_dict(), other.module_.state_dict()
+        assert all(torch.equal(state[key], other_state[key]) for key in state)
+
+
+def test_fit_is_a_chain_of_partial_fit(blobs, fitted):
+    stream = stream_of(DSVC(3, **TINY), blocks_of(blobs[0], WIDTHS))
+    assert_same_stream(fitted, stream)
+    np.testing.assert_array_equal(fitted.transform(blobs[0]), stream.transform(blobs[0]))
+
+
+def test_fit_is_a_chain_of_partial_fit_with_a_generator(blobs):
+    params = TINY | {"random_state": np.random.RandomState(3)}
+    whole = DSVC(3, views=WIDTHS, **params).fit(blobs[0])
+    params = TINY | {"random_state": np.random.RandomState(3)}
+    assert_same_stream(whole, stream_of(DSVC(3, **params), blocks_of(blobs[0], WIDTHS)))
+
+
+def test_a_stream_goes_on_after_pickling(blobs, fitted):
+    first, *others = blocks_of(blobs[0], WIDTHS)
+    stream = DSVC(3, **TINY).partial_fit(first)
+    for block in others:
+        stream = pickle.loads(pickle.dumps(stream)).partial_fit(block)
+    assert_same_stream(fitted, stream)
+
+
+def test_shapes_and_ranges(blobs, fitted):
+    n_samples = len(blobs[0])
+    assert fitted.n_views_seen_ == 3
+    assert fitted.n_samples_seen_ == n_samples
+    assert fitted.n_features_in_ == sum(WIDTHS)
+    assert fitted.embedding_.shape == (n_samples, 48)
+    assert fitted.cluster_centers_.shape == (3, 48)
+    assert fitted.knowledge_prototypes_.shape == (3, 16)
+    np.testing.assert_allclose(np.linalg.norm(fitted.knowledge_prototypes_, axis=1), 1)
+    for partition in (fitted.partition_, *fitted.view_partitions_):
+        assert partition.shape == (n_samples, 3)
+        np.testing.assert_allclose(partition.sum(axis=1), 1)
+    norms = [np.linalg.norm(block, axis=1) for block in np.split(fitted.embedding_, 3, axis=1)]
+    np.testing.assert_allclose(np.square(norms).T, np.tile(fitted.view_weights_, (n_samples, 1)))
+    assert fitted.view_agreement_[0] == 1
+    assert fitted.view_weights_.max() == 1
+    assert [net.module_.encoder[0].in_features for net in fitted.nets_] == WIDTHS
+
+
+def test_weights_are_equal_until_the_third_view(blobs):
+    stream = stream_of(DSVC(3, **TINY), blocks_of(blobs[0], WIDTHS)[:2])
+    np.testing.assert_array_equal(stream.view_weights_, 1)
+
+
+def test_cluster_numbers_stay_over_the_stream(mfeat_streams):
+    for stream in mfeat_streams:
+        for before, after in zip(stream.labels_per_view_, stream.labels_per_view_[1:]):
+            table = contingency_matrix(before, after)
+            np.testing.assert_array_equal(match_labels(table), np.arange(10))
+
+
+def test_blocks_may_be_columns_in_any_order(blobs, fitted):
+    X = blobs[0]
+    order = np.random.RandomState(0).permutation(X.shape[1])
+    blocks = [np.argsort(order)[block] for block in blocks_of(np.arange(15)[None], WIDTHS)]
+    shuffled = DSVC(3, views=[block.ravel() for block in blocks], **TINY).fit(X[:, order])
+    np.testing.assert_array_equal(shuffled.labels_, fitted.labels_)
+    np.testing.assert_array_equal(shuffled.transform(X[:, order]), fitted.transform(X))
+    extended = shuffled.partial_fit(X[:, :3])
+    assert extended.n_features_in_ == 18
+    assert extended.transform(np.hstack([X[:, order], X[:, :3]])).shape == (90, 64)
+
+
+def test_views_and_names_of_frames(blobs, fitted):
+    pd = pytest.importorskip("pandas")
+    names = [f"{view}__{i}" for view, width in zip("abc", WIDTHS) for i in range(width)]
+    frame = pd.DataFrame(blobs[0], columns=names)
+    auto = DSVC(3, views="auto", **TINY).fit(frame)
+    assert_same_stream(auto, fitted)
+    streamed = DSVC(3, **TINY)
+    for view in "abc":
+        streamed.partial_fit(frame.filter(regex=f"^{view}__"))
+    assert list(streamed.feature_names_in_) == names
+    np.testing.assert_array_equal(streamed.predict(frame), fitted.labels_)
+    with pytest.raises(ValueError, match="feature names"):
+        streamed.predict(frame[names[::-1]])
+    streamed.partial_fit(blobs[0][:, :2])  # a view without names
+    assert not hasattr(streamed, "feature_names_in_")
+    assert len(streamed.get_feature_names_out()) == 64
+
+
+# --- new rows ----------------------------------------------------------------------------
+
+
+def test_training_rows_keep_their_labels(mfeat, mfeat_streams):
+    data, _ = mfeat
+    stream = mfeat_streams[0]
+    assert (stream.predict(data.data) == stream.labels_).mean() > 0.999
+    assert stream.labels_ is stream.labels_per_view_[-1]
+
+
+def test_new_rows_find_their_clusters():
+    X, y = make_multiview_blobs(400, views=[6, 4], separation=4, random_state=1)
+    stream = DSVC(3, views=[6, 4], random_state=0, **SHORT).fit(X[:300])
+    assert clustering_accuracy_score(y[300:], stream.predict(X[300:])) > 0.95
+
+
+def test_a_feature_that_was_constant_says_nothing_about_new_rows(blobs):
+    X = np.hstack([blobs[0], np.full((90, 1), 7.0)])
+    stream = DSVC(3, **TINY).fit(X)
+    changed = X.copy()
+    changed[:, -1] = 1e6
+    np.testing.assert_array_equal(stream.transform(changed), stream.transform(X))
+
+
+def test_one_row_at_a_time(blobs, fitted):
+    X = blobs[0]
+    rows = np.vstack([fitted.transform(row[None]) for row in X])
+    np.testing.assert_allclose(rows, fitted.embedding_, rtol=0, atol=1e-12)
+
+
+# --- what stays of a view ----------------------------------------------------------------
+
+
+def reachable_arrays(obj, seen=None):
+    """All arrays and tensors that can be reached from an object, also bases of slices."""
+    seen = set() if seen is None else seen
+    if id(obj) in seen or isinstance(obj, (type, types.ModuleType, types.FunctionType, str)):
+        return
+    seen.add(id(obj))
+    if isinstance(obj, (np.ndarray, torch.Tensor)):
+        yield tuple(obj.shape)
+        children = [getattr(obj, "base", None)] if isinstance(obj, np.ndarray) else []
+    elif isinstance(obj, dict):
+        children = obj.values()
+    elif isinstance(obj, (list, tuple, set)):
+        children = obj
+    else:
+        children = getattr(obj, "__dict__", {}).values()
+    for child in children:
+        yield from reachable_arrays(child, seen)
+
+
+def test_no_raw_view_can_be_reached(blobs):
+    rng = np.random.RandomState(0)
+    n_samples, widths = 53, [37, 41]
+    stream = DSVC(3, **TINY)
+    for width in widths:
+        stream.partial_fit(rng.standard_normal((n_samples, width)))
+    found = set(reachable_arrays(stream))
+    assert (n_samples, 32) in found  # the walk does find the embedding
+    sizes = {int(np.prod(shape)) for shape in found}
+    assert not sizes & {n_samples * 37, n_samples * 41, n_samples * 78}
+    assert not any(n_samples in shape and set(widths) & set(shape) for shape in found)
+
+
+def pickled_size_without_nets(stream):
+    bare = copy.copy(stream)
+    bare.nets_ = []
+    bare._knowledge = copy.copy(stream._knowledge)
+    object.__setattr__(bare._knowledge, "nets", [])
+    object.__setattr__(bare._knowledge, "scalers", [])
+    object.__setattr__(bare._knowledge, "blocks", [])
+    return len(pickle.dumps(bare))
+
+
+def test_the_size_of_a_stream_does_not_depend_on_the_width_of_its_views():
+    rng = np.random.RandomState(0)
+    streams = [
+        stream_of(DSVC(3, **TINY), [rng.standard_normal((60, width)) for _ in range(2)])
+        for width in (5, 500)
+    ]
+    narrow, wide = map(pickled_size_without_nets, streams)
+    assert abs(narrow - wide) < 200
+    # All that grows with the width: float32 weights and the scaler, not 60 rows of float64.
+    growth = len(pickle.dumps(streams[1])) - len(pickle.dumps(streams[0]))
+    weights = 2 * 495 * (256 + 256 + 1) * 4
+    assert growth < weights + 2 * 495 * 60 * 8 / 2
+
+
+def test_nets_are_trimmed(fitted):
+    for net in fitted.nets_:
+        assert net.optimizer_ is None
+        assert net.guidance is None
+        assert len(net.history) == 0
+        assert not net.module_.training
+
+
+# --- matching, weights, partitions in closed form ----------------------------------------
+
+
+def one_hot(labels, n_clusters):
+    return np.eye(n_clusters)[labels]
+
+
+def test_matching_undoes_a_renumbering():
+    rng = np.random.RandomState(0)
+    hard = one_hot(rng.randint(4, size=50), 4)
+    renumbering = np.array([2, 0, 3, 1])
+    order, agreement = match_partitions(hard, hard[:, renumbering])
+    np.testing.assert_array_equal(hard[:, renumbering][:, order], hard)
+    assert agreement == 1
+
+
+def test_agreement_is_corrected_for_chance():
+    rng = np.random.RandomState(0)
+    hard = one_hot(rng.randint(4, size=5000), 4)
+    assert match_partitions(hard, np.full((5000, 4), 0.25))[1] == 0
+    assert match_partitions(hard, rng.permutation(hard))[1] < 0.05
+    half = np.where(np.arange(5000)[:, None] < 2500, hard, 0.25)
+    assert match_partitions(hard, half)[1] == pytest.approx(0.5)  # the middle of 0 and 1
+    assert match_partitions(np.ones((5, 1)), np.ones((5, 1)))[1] == 1
+
+
+def test_view_weights():
+    lonely = np.array([[0, 0.8, 0], [0.8, 0, 0], [0, 0, 0]])
+    np.testing.assert_allclose(_view_weights(lonely), [1, 1, 0.01])
+    uneven = np.array([[0, 0.8, 0.4], [0.8, 0, 0.2], [0.4, 0.2, 0]])
+    np.testing.assert_allclose(_view_weights(uneven), [1, 1 / 1.2, 0.6 / 1.2])
+    np.testing.assert_array_equal(_view_weights(np.zeros((3, 3))), 1)
+    np.testing.assert_array_equal(_view_weights(lonely[1:, 1:]), 1)
+
+
+def test_soft_partition():
+    distances = np.array([[0.0, 2.0], [5.0, 1.0], [3.0, 6.0]])  # margins 2, 4, 3
+    expected = 1 / (1 + np.exp(-np.array([2, -4, 3]) / 1.5))
+    np.testing.assert_allclose(soft_partition(distances)[:, 0], expected)
+    np.testing.assert_allclose(soft_partition(7 * distances), soft_partition(distances))
+    shifted = distances + np.array([[1], [2], [3]])
+    np.testing.assert_allclose(soft_partition(shifted), soft_partition(distances))
+    np.testing.assert_array_equal(soft_partition(np.ones((3, 2))), 0.5)  # no margin at all
+    np.testing.assert_array_equal(soft_partition(np.ones((3, 1))), 1)
+
+
+def test_empty_cluster_keeps_its_knowledge_prototype():
+    old = np.eye(3)
+    latents = normalize(np.random.RandomState(0).standard_normal((20, 3)))
+    partition = np.tile([0.5, 0.5, 0.0], (20, 1))
+    new = _updated_prototypes(old, partition, latents, share=0.5)
+    mean = normalize(latents.mean(axis=0)[None])[0]
+    np.testing.assert_array_equal(new[2], old[2])
+    np.testing.assert_allclose(new[0], normalize((old[0] + mean)[None])[0])
+
+
+# --- guidance ----------------------------------------------------------------------------
+
+
+def unit_latents(n_samples=40, n_components=5, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return F.normalize(torch.randn(n_samples, n_components, generator=generator))
+
+
+def make_guidance(partition=None, anchors=None, **kwargs):
+    params = {"history_weight": 0.5, "temperature": 0.2, "n_init": 3, "random_state": 0}
+    return Guidance(3, partition=partition, anchors=anchors, **(params | kwargs))
+
+
+def test_targets_without_history_are_sharpened_assignments():
+    latents = unit_latents()
+    guidance = make_guidance()
+    guidance.start(latents)
+    cosines = normalize(latents.numpy()) @ normalize(guidance.prototypes.numpy()).T
+    q = np.exp(cosines / 0.2)
+    q /= q.sum(axis=1, keepdims=True)
+    sharp = q**2 / q.sum(axis=0)
+    sharp /= sharp.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(guidance.targets(latents), sharp, rtol=1e-3, atol=1e-5)
+    assert guidance.agreement == 1
+    assert guidance.share == 0
+
+
+def test_full_share_of_the_history_takes_its_partition():
+    latents = unit_latents()
+    own = make_guidance()
+    own.start(latents)
+    partition = F.one_hot(own.log_assign(latents).argmax(dim=1), 3).float()
+    guidance = make_guidance(partition, unit_latents(3), history_weight=1.0)
+    guidance.start(latents)
+    guidance.share = 1.0
+    np.testing.assert_array_equal(guidance.targets(latents).argmax(dim=1), partition.argmax(dim=1))
+    assert guidance.targets(latents).max(dim=1).values.min() > 0.99
+
+
+def test_share_of_the_history_is_its_agreement():
+    latents = unit_latents()
+    contradiction = torch.full((40, 3), 1 / 3)
+    guidance = make_guidance(contradiction, unit_latents(3))
+    guidance.start(latents)
+    assert guidance.agreement == pytest.approx(0, abs=1e-6)
+    assert guidance.share == pytest.approx(0, abs=1e-6)
+    alone = make_guidance()
+    alone.start(latents)
+    assert guidance.inconsistency(latents) == pytest.approx(0, abs=1e-5)
+    target = guidance.targets(latents).sort(dim=1).values
+    np.testing.assert_allclose(target, alone.targets(latents).sort(dim=1).values, atol=1e-3)
+
+
+def test_prototypes_are_numbered_as_in_the_history():
+    latents = unit_latents()
+    partition = F.softmax(3 * unit_latents(40, 3, seed=1), dim=1)
+    guidance = make_guidance(partition, unit_latents(3))
+    guidance.start(latents)
+    renumbering = torch.tensor([2, 0, 1])
+    other = make_guidance(partition[:, renumbering], unit_latents(3))
+    other.start(latents)
+    torch.testing.assert_close(other.prototypes, guidance.prototypes[renumbering])
+    torch.testing.assert_close(other.targets(latents), guidance.targets(latents)[:, renumbering])
+
+
+def test_losses_in_closed_form():
+    latents = torch.eye(3)
+    guidance = make_guidance()
+    guidance.prototypes = torch.eye(3)
+    assignment = guidance.log_assign(latents).exp()
+    assert guidance.divergence(latents, assignment) == pytest.approx(0, abs=1e-6)
+    certain = guidance.divergence(latents, torch.eye(3))  # KL of a certain target = -log q
+    assert certain == pytest.approx(np.log(1 + 2 * np.exp(-5)), rel=1e-4)
+    # Orthonormal anchors that the batch's prototypes hit: the same cross-entropy.
+    guidance.anchors, guidance.share, guidance.temperature = torch.eye(3), 0.25, 0.02
+    hit = 0.25 * np.log(1 + 2 * np.exp(-50))
+    assert guidance.inconsistency(latents) == pytest.approx(hit, abs=1e-6)
+    missed = guidance.inconsistency(latents.roll(1, dims=0)[:, [1, 2, 0]])
+    assert missed == pytest.approx(hit, abs=1e-6)
+    guidance.anchors = torch.eye(3).roll(1, dims=0)
+    assert guidance.inconsistency(latents) == pytest.approx(0.25 * 50, rel=1e-3)
+
+
+def test_only_the_latents_get_gradients():
+    latents = unit_latents().requires_grad_()
+    partition = F.softmax(unit_latents(40, 3, seed=1), dim=1)
+    guidance = make_guidance(partition, unit_latents(3))
+    guidance.start(latents.detach())
+    targets = guidance.targets(latents.detach())
+    loss = guidance.divergence(latents, targets) + guidance.inconsistency(latents)
+    loss.backward()
+    assert latents.grad.abs().sum() > 0
+    assert not guidance.prototypes.requires_grad
+    assert not targets.requires_grad
+
+
+def test_a_cluster_without_mass_keeps_its_prototype():
+    guidance = make_guidance(temperature=1e-3)
+    guidance.prototypes = torch.eye(3)
+    latents = torch.eye(3)[[0, 0, 1, 1]] + torch.tensor([0.0, 0.1, 0.0])
+    guidance.move(F.normalize(latents))
+    torch.testing.assert_close(guidance.prototypes[2], torch.eye(3)[2])
+    torch.testing.assert_close(guidance.prototypes.norm(dim=1), torch.ones(3))
+    assert guidance.prototypes[0, 1] > 0
+
+
+def test_batch_norm_and_small_batches(monkeypatch, blobs):
+    calls = []
+
+    class Recording(_dsvc_torch.ViewAutoencoder):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.encoder.register_forward_pre_hook(
+                lambda module, args: calls.append((len(args[0]), module.training))
+            )
+
+    monkeypatch.setattr(_dsvc_torch, "ViewAutoencoder", Recording)
+    DSVC(3, **TINY | {"batch_size": 28}).fit(blobs[0])  # 90 rows: 28 + 28 + 28 + 6
+    training = [rows for rows, in_training in calls if in_training]
+    assert training == [28] * 12  # the last batch of 6 rows is left out in all 4 epochs
+    assert {rows for rows, in_training in calls if not in_training} == {90}
+
+
+def test_training_lowers_the_reconstruction_error(mfeat, mfeat_streams):
+    _, blocks = mfeat
+    stream = mfeat_streams[0]
+    scaled = stream._knowledge.scalers[0].transform(blocks[0])
+    with torch.no_grad():
+        reconstruction = stream.nets_[0].module_(torch.as_tensor(scaled, dtype=torch.float32))[1]
+    assert F.mse_loss(reconstruction, torch.as_tensor(scaled, dtype=torch.float32)) < 0.4
+
+
+# --- parameters, errors, callbacks -------------------------------------------------------
+
+
+def test_no_joint_training_and_no_training_at_all(blobs):
+    for epochs in ({"max_epochs": 0}, {"pretrain_epochs": 0}):
+        stream = DSVC(3, views=WIDTHS, **TINY | epochs).fit(blobs[0])
+        assert len(stream.labels_per_view_) == 3
+    untrained = DSVC(3, views=WIDTHS, **TINY | {"pretrain_epochs": 0, "max_epochs": 0})
+    assert np.isfinite(untrained.fit(blobs[0]).partition_).all()
+
+
+def test_small_cases(blobs):
+    X = blobs[0]
+    assert set(DSVC(1, views=WIDTHS, **TINY).fit(X).labels_) == {0}
+    pair = DSVC(2, views=WIDTHS, **TINY).fit(X[[0, 40]])
+    assert sorted(pair.labels_) == [0, 1]
+    deep = DSVC(3, hidden_layer_sizes=(8, 7), n_components=2, **TINY).fit(X)
+    assert [layer.out_features for layer in deep.nets_[0].module_.encoder[:5:2]] == [8, 7, 2]
+    linear = DSVC(3, hidden_layer_sizes=(), n_components=2, **TINY).fit(X)
+    assert linear.embedding_.shape == (90, 2)
+    assert DSVC(3, hidden_layer_sizes=9, **TINY).fit(X).n_views_seen_ == 1
+
+
+def test_float32(blobs):
+    X = blobs[0].astype(np.float32)
+    stream = DSVC(3, views=WIDTHS, **TINY).fit(X)
+    assert stream.embedding_.dtype == stream.transform(X).dtype == np.float32
+    assert stream.transform(blobs[0]).dtype == np.float64
+
+
+def test_seeds(blobs, fitted):
+    other = clone(fitted).set_params(random_state=1).fit(blobs[0])
+    assert not np.array_equal(other.embedding_, fitted.embedding_)
+
+
+@pytest.mark.parametrize(
+    ("params", "match"),
+    [
+        ({"n_clusters": 91}, r"n_samples=90 should be >= n_clusters=91"),
+        ({"views": [6, 4]}, "add up to 10, but X has 15"),
+        ({"views": "auto"}, "DataFrame"),
+        ({"hidden_layer_sizes": (4, 0)}, "hidden_layer_sizes must be > 0"),
+    ],
+)
+def test_bad_parameters(blobs, params, match):
+    estimator = DSVC(**{"n_clusters": 3} | TINY | params)
+    with pytest.raises(ValueError, match=match):
+        estimator.fit(blobs[0])
+    assert not [name for name in vars(estimator) if name.endswith("_")]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_cuda_that_is_not_there(blobs):
+    with pytest.raises(ValueError, match="no CUDA device"):
+        DSVC(3, device="cuda", **TINY).fit(blobs[0])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_cuda(blobs):
+    stream = DSVC(3, views=WIDTHS, **TINY | {"device": "cuda"}).fit(blobs[0])
+    assert all(p.device.type == "cpu" for net in stream.nets_ for p in net.module_.parameters())
+    assert (stream.predict(blobs[0]) == stream.labels_).all()
+
+
+@pytest.mark.parametrize(
+    ("X", "match"),
+    [
+        (np.ones((89, 4)), "has 89 samples, but the views before have 90"),
+        (np.full((90, 4), np.nan), "NaN"),
+        (np.ones((1, 4)), "minimum of 2"),
+    ],
+)
+def test_a_bad_view_leaves_the_stream_as_it_is(blobs, fitted, X, match):
+    stream = copy.deepcopy(fitted)
+    before = dict(vars(stream))
+    with pytest.raises(ValueError, match=match):
+        stream.partial_fit(X)
+    assert vars(stream).keys() == before.keys()
+    assert all(vars(stream)[name] is before[name] for name in before)
+    assert_same_stream(stream, fitted)
+
+
+def test_a_stream_keeps_its_numbers_of_clusters_and_components(blobs, fitted):
+    for params in ({"n_clusters": 4}, {"n_components": 5}):
+        stream = copy.deepcopy(fitted).set_params(**params)
+        with pytest.raises(ValueError, match="cannot change within a stream"):
+            stream.partial_fit(blobs[0])
+
+
+def test_new_rows_need_all_views(blobs, fitted):
+    with pytest.raises(ValueError, match="expecting 15 features"):
+        fitted.predict(blobs[0][:, :6])
+    with pytest.raises(NotFittedError):
+        DSVC().get_feature_names_out()
+
+
+class Watcher:
+    """Callback that notes the tasks and asks to stop, or is interrupted, where it is told to."""
+
+    def __init__(self, stop_at=(), interrupt_at=()):
+        self.stop_at, self.interrupt_at = stop_at, interrupt_at
+        self.tasks = []
+        self.estimators = {}
+
+    def setup(self, estimator, context):
+        pass
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        self.tasks.append(context.task_name)
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+        self.estimators[context.task_name] = fitted_estimator
+        if context.task_name in self.interrupt_at:
+            raise KeyboardInterrupt
+        return context.task_name in self.stop_at
+
+
+def watched_fit(X, **kwargs):
+    watcher = Watcher(**kwargs)
+    stream = DSVC(3, views=WIDTHS, **TINY).set_callbacks(watcher).fit(X)
+    return stream, watcher
+
+
+def test_callbacks_see_views_and_epochs(blobs):
+    epochs = [f"epoch {epoch}" for epoch in range(4)]
+    stream, watcher = watched_fit(blobs[0])
+    assert watcher.tasks == ["fit", "view 0", *epochs, "view 1", *epochs, "view 2", *epochs]
+    after_two = watcher.estimators["view 1"]
+    assert after_two.n_views_seen_ == 2
+    np.testing.assert_array_equal(after_two.predict(blobs[0]), stream.labels_per_view_[1])
+
+
+def test_early_stop_of_the_epochs(blobs):
+    stream, watcher = watched_fit(blobs[0], stop_at=["epoch 0"])
+    assert watcher.tasks.count("epoch 0") == 3
+    assert "epoch 1" not in watcher.tasks
+    assert stream.n_views_seen_ == 3
+
+
+def test_early_stop_of_the_stream(blobs):
+    stream, watcher = watched_fit(blobs[0], stop_at=["view 1"])
+    assert "view 2" not in watcher.tasks
+    assert stream.n_views_seen_ == 2
+    np.testing.assert_array_equal(stream.predict(blobs[0]), stream.labels_)
+
+
+def test_partial_fit_calls_back_too(blobs):
+    watcher = Watcher()
+    stream = DSVC(3, **TINY).set_callbacks(watcher)
+    stream_of(stream, blocks_of(blobs[0], WIDTHS)[:2])
+    assert [task for task in watcher.tasks if "view" in task] == ["view 0", "view 1"]
+
+
+def test_an_interrupt_leaves_nothing_half_fitted(blobs):
+    fresh = DSVC(3, views=WIDTHS, **TINY).set_callbacks(Watcher(interrupt_at=["view 1"]))
+    with pytest.raises(KeyboardInterrupt):
+        fresh.fit(blobs[0])
+    assert not [name for name in vars(fresh) if name.endswith("_")]
+    stream = DSVC(3, **TINY).partial_fit(blobs[0][:, :6])
+    labels = stream.labels_
+    stream.set_callbacks(Watcher(interrupt_at=["epoch 3"]))
+    with pytest.raises(KeyboardInterrupt):
+        stream.partial_fit(blobs[0][:, 6:])
+    assert stream.n_views_seen_ == 1
+    assert stream.n_features_in_ == 6
+    assert stream.labels_ is labels
+
+
+def test_pipeline_and_grid_search(blobs):
+    X, y = blobs
+    pipeline = make_pipeline(MinMaxScaler(), DSVC(3, views=WIDTHS, **TINY))
+    pipeline.fit(X)
+    np.testing.assert_array_equal(pipeline.predict(X), pipeline[-1].labels_)
+
+    def scorer(estimator, X, y):
+        return clustering_accuracy_score(y, estimator.predict(X))
+
+    grid = {"dsvc__temperature": [0.1, 0.2]}
+    search = GridSearchCV(pipeline, grid, scoring=scorer, cv=2).fit(X, y)
+    assert search.best_estimator_.predict(X).shape == y.shape
