@@ -7,11 +7,13 @@ An estimator builds an ``nn.Module`` and a :class:`SeededNet` in ``fit`` and tra
 from skicml._torch._data import TensorDataset, TensorLoader
 from skicml._torch._device import resolve_device
 from skicml._torch._ema import EMA
-from skicml._torch._net import SeededNet, StopTraining, fit_net
+from skicml._torch._net import SeededNet, fit_net
 from skicml._torch._seeding import draw_seed, seeded_init
+from skicml._torch._stopping import EarlyStopping, StopTraining
 
 __all__ = [
     "EMA",
+    "EarlyStopping",
     "SeededNet",
     "StopTraining",
     "TensorDataset",

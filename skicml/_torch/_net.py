@@ -4,14 +4,11 @@ from contextlib import contextmanager
 
 import torch
 from skorch import NeuralNet
-from skorch.callbacks import Callback
+from skorch.callbacks import Callback, PassthroughScoring
 
 from skicml._torch._data import TensorDataset, TensorLoader
 from skicml._torch._seeding import seeded_init
-
-
-class StopTraining(Exception):
-    """Raised in a callback or a training step to end training early, keeping the net."""
+from skicml._torch._stopping import StopTraining
 
 
 class _Interrupted(BaseException):
@@ -64,7 +61,12 @@ class SeededNet(NeuralNet):
 
     @property
     def _default_callbacks(self):
-        return []  # no timer, printer or scorer: they cost as much as a small training step
+        # The losses of an epoch, for schedules and early stopping. Without skorch's timer and
+        # printer, which cost as much as a small epoch.
+        return [
+            ("train_loss", PassthroughScoring("train_loss", on_train=True)),
+            ("valid_loss", PassthroughScoring("valid_loss")),
+        ]
 
     def initialize(self):
         with seeded_init(self.seed):

@@ -5,11 +5,20 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from skorch.callbacks import Callback, GradientNormClipping, LRScheduler
 
-from skicml._torch import EMA, SeededNet, draw_seed, fit_net, resolve_device, seeded_init
+from skicml._torch import (
+    EMA,
+    EarlyStopping,
+    SeededNet,
+    draw_seed,
+    fit_net,
+    resolve_device,
+    seeded_init,
+)
 
 
 def _regression(n_samples=64):
@@ -110,6 +119,79 @@ def test_a_net_trained_on_cuda_loads_without_one():
     assert torch.equal(_weights(loaded).cpu(), _weights(net))
 
 
+def test_early_stopping_ends_training_and_keeps_the_net():
+    X, y = _regression()
+    impatient = EarlyStopping(monitor="train_loss", patience=2, threshold=1e9)
+    net = fit_net(_linear(max_epochs=50, callbacks=[impatient]), X, y)
+    assert len(net.history) == 3  # the first epoch, and two without the gain asked for
+    assert net.predict(X).shape == y.shape
+
+
+def test_epoch_losses_are_recorded():
+    X, y = _regression(20)
+    net = fit_net(_linear(max_epochs=3), X, y)
+    for epoch in net.history:
+        batches = epoch["batches"]
+        weights = [batch["train_batch_size"] for batch in batches]
+        losses = [batch["train_loss"] for batch in batches]
+        assert epoch["train_loss"] == pytest.approx(np.average(losses, weights=weights))
+
+
+def test_training_works_with_metadata_routing_enabled():
+    X, y = _regression()
+    with config_context(enable_metadata_routing=True):
+        routed = fit_net(_linear(max_epochs=2), X, y)
+    assert torch.equal(_weights(routed), _weights(fit_net(_linear(max_epochs=2), X, y)))
+
+
+class _Adversarial(SeededNet):
+    """An inner maximisation in the step, with noise from the net's own generator."""
+
+    def train_step_single(self, batch, **fit_params):
+        X, y = batch
+        noise = 0.1 * torch.randn(X.shape, generator=self.generator_)
+        noise.requires_grad_()
+        inner = self.get_loss(self.infer(X + noise), y)
+        (gradient,) = torch.autograd.grad(inner, noise)
+        return super().train_step_single((X + 0.1 * gradient.sign(), y), **fit_params)
+
+
+def test_a_step_of_its_own_is_reproducible_and_leaves_the_global_generator():
+    X, y = _regression()
+    before = torch.get_rng_state()
+    settings = {"module__in_features": 3, "module__out_features": 1, "max_epochs": 2}
+    first, second = (fit_net(_Adversarial(torch.nn.Linear, **settings), X, y) for _ in range(2))
+    assert torch.equal(_weights(first), _weights(second))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+class _TwoHeads(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mean, self.scale = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+
+    def forward(self, X):
+        return self.mean(X), self.scale(X)
+
+
+class _TwoHeadsNet(SeededNet):
+    def get_loss(self, y_pred, y_true, X=None, training=False):
+        mean, log_scale = y_pred
+        return (((mean - y_true) / log_scale.exp()) ** 2 / 2 + log_scale).mean()
+
+
+def test_a_loss_on_several_outputs_and_hooks_on_the_module():
+    X, y = _regression()
+    net = _TwoHeadsNet(_TwoHeads, lr=0.01, max_epochs=20, batch_size=16).initialize()
+    seen = []
+    net.module_.mean.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
+    fit_net(net, X, y)
+    assert sum(seen) == 20 * len(X)
+    mean, log_scale = net.forward(X)
+    assert mean.shape == log_scale.shape == (64, 1)
+    assert net.history[-1, "train_loss"] < net.history[0, "train_loss"]
+
+
 def test_keyboard_interrupt_is_not_swallowed():
     X, y = _regression()
 
@@ -156,7 +238,8 @@ def test_epochs_are_tasks_and_stop_on_request():
     assert len(estimator.net_.history) == 3
     everything = _StopAfter(99)
     assert len(_Estimator().set_callbacks(everything).fit(X, y).net_.history) == 7
-    assert estimator.net_.callbacks_ == []  # nothing of the fit hangs on to the net
+    names = [name for name, _ in estimator.net_.callbacks_]
+    assert names == ["train_loss", "valid_loss"]  # nothing of the fit hangs on to the net
     pickle.loads(pickle.dumps(estimator))
 
 
