@@ -70,7 +70,7 @@ def test_observed_views_refuses_partial_blocks_and_empty_rows():
     with pytest.raises(ValueError, match=message):
         observed_views(X, blocks)
     X[1:] = np.nan
-    with pytest.raises(ValueError, match="2 samples have every view missing.*sample 1"):
+    with pytest.raises(ValueError, match=r"2 samples have every view missing.*sample 1"):
         observed_views(X, blocks)
 
 

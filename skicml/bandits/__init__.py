@@ -1,0 +1,33 @@
+"""Bandit policies: sequential decisions with one API for replay and live use."""
+
+from skicml.bandits._base import BaseBanditPolicy
+from skicml.bandits._compare import compare_policies
+from skicml.bandits._dp_ts_ucb import DPTSUCB
+from skicml.bandits._fast import FAST
+from skicml.bandits._lazy_ucb import LazyUCB
+from skicml.bandits._linear import BaseLinearPolicy
+from skicml.bandits._safe_linear import SafeLinearThompsonSampling
+from skicml.bandits._successive_elimination import PrivateSuccessiveElimination
+from skicml.bandits._thompson import GaussianThompsonSampling
+from skicml.bandits._ucb import UCB1
+from skicml.bandits.metrics import mean_reward_scorer, neg_regret_scorer
+from skicml.datasets._bandit_lp import make_bandit_lp
+from skicml.datasets._bandits import make_bernoulli_bandit, make_beta_bandit
+
+__all__ = [
+    "DPTSUCB",
+    "FAST",
+    "UCB1",
+    "BaseBanditPolicy",
+    "BaseLinearPolicy",
+    "GaussianThompsonSampling",
+    "LazyUCB",
+    "PrivateSuccessiveElimination",
+    "SafeLinearThompsonSampling",
+    "compare_policies",
+    "make_bandit_lp",
+    "make_bernoulli_bandit",
+    "make_beta_bandit",
+    "mean_reward_scorer",
+    "neg_regret_scorer",
+]

@@ -1,0 +1,36 @@
+"""Generators of the papers' data, and loaders of small real data sets."""
+
+from skicml.datasets._bandit_lp import make_bandit_lp
+from skicml.datasets._bandits import make_bernoulli_bandit, make_beta_bandit
+from skicml.datasets._federated import make_federated_mixture
+from skicml.datasets._low_rank import (
+    make_background_video,
+    make_corrupted_low_rank,
+    make_low_rank_sensing,
+)
+from skicml.datasets._multi_view import (
+    load_dermatology,
+    load_leaves100,
+    load_multiple_features,
+    load_multiview_digits,
+    make_multiview_blobs,
+    make_synthetic3d,
+    mask_views,
+)
+
+__all__ = [
+    "load_dermatology",
+    "load_leaves100",
+    "load_multiple_features",
+    "load_multiview_digits",
+    "make_background_video",
+    "make_bandit_lp",
+    "make_bernoulli_bandit",
+    "make_beta_bandit",
+    "make_corrupted_low_rank",
+    "make_federated_mixture",
+    "make_low_rank_sensing",
+    "make_multiview_blobs",
+    "make_synthetic3d",
+    "mask_views",
+]
