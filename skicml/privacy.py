@@ -3,12 +3,13 @@
 `epsilon` and `delta` are those of (epsilon, delta)-differential privacy, `mu` is
 the parameter of Gaussian differential privacy (GDP), `rho` that of zero-concentrated
 differential privacy (zCDP). Every conversion errs on the side of privacy: it never claims more
-than what holds. Composition is that of fixed mechanisms one after the other, each of which may
-look at the results of those before.
+than what holds, up to the rounding of doubles. Composition is that of fixed mechanisms one after
+the other, each of which may look at the results of those before.
 """
 
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, reduce
+from numbers import Integral
 
 import numpy as np
 from scipy.optimize import brentq
@@ -23,14 +24,10 @@ __all__ = [
     "dp_to_gdp",
     "gdp_to_delta",
     "gdp_to_epsilon",
-    "gdp_to_zcdp",
     "pure_dp_to_gdp",
-    "pure_dp_to_zcdp",
     "split_budget",
     "zcdp_to_epsilon",
 ]
-
-_HALVINGS = 120  # of a bracket: more than the bits of a double, so that small answers are exact
 
 
 class PrivacyLeakWarning(RuntimeWarning):
@@ -54,6 +51,15 @@ def _probability(delta):
     if (array > 1).any():
         raise ValueError(f"delta must be a probability in [0, 1], got {delta!r}.")
     return array
+
+
+def _bisect(holds, low, high):
+    """Both ends of brackets, narrowed down; `holds` is monotone, false at low, true at high."""
+    for _ in range(120):  # more than the bits of a double, so that small answers are exact
+        middle = (low + high) / 2
+        above = holds(middle)
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return low, high
 
 
 def gdp_to_delta(epsilon, mu):
@@ -140,13 +146,8 @@ def gdp_to_epsilon(delta, mu):
     epsilon[hopeless] = np.inf
     open_ = ~covered & ~hopeless
     delta, mu = delta[open_], mu[open_]
-    low = np.zeros(mu.shape)
-    high = zcdp_to_epsilon(gdp_to_zcdp(mu), delta)  # a valid, larger epsilon
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        holds = gdp_to_delta(middle, mu) <= delta
-        low, high = np.where(holds, low, middle), np.where(holds, middle, high)
-    epsilon[open_] = high
+    valid = zcdp_to_epsilon(mu**2 / 2, delta)  # but not the smallest
+    _, epsilon[open_] = _bisect(lambda e: gdp_to_delta(e, mu) <= delta, np.zeros(mu.shape), valid)
     return epsilon[()]
 
 
@@ -215,14 +216,14 @@ def dp_to_gdp(epsilon, delta):
     mu[free] = np.inf
     open_ = ~free & (delta > 0)
     epsilon, delta = epsilon[open_], delta[open_]
-    low, high = np.zeros(delta.shape), np.ones(delta.shape)
-    while (short := gdp_to_delta(epsilon, high) <= delta).any():
-        low, high = np.where(short, high, low), np.where(short, 2 * high, high)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        holds = gdp_to_delta(epsilon, middle) <= delta
-        low, high = np.where(holds, middle, low), np.where(holds, high, middle)
-    mu[open_] = low
+
+    def overspends(mu):
+        return gdp_to_delta(epsilon, mu) > delta
+
+    high = np.ones(delta.shape)
+    while not (over := overspends(high)).all():
+        high = np.where(over, high, 2 * high)
+    mu[open_], _ = _bisect(overspends, np.zeros(delta.shape), high)
     return mu[()]
 
 
@@ -301,63 +302,6 @@ def pure_dp_to_gdp(epsilon):
 # ---- Zero-concentrated differential privacy
 
 
-def gdp_to_zcdp(mu):
-    """Parameter rho of the zCDP that mu-GDP implies, ``mu ** 2 / 2``.
-
-    Parameters
-    ----------
-    mu : array-like of float
-        GDP parameter, at least 0; for Gaussian noise, sensitivity over standard deviation.
-
-    Returns
-    -------
-    rho : float or ndarray
-        Adds up under composition.
-
-    Raises
-    ------
-    ValueError
-        If `mu` is negative or NaN.
-
-    Examples
-    --------
-    >>> from skicml.privacy import gdp_to_zcdp
-    >>> print(gdp_to_zcdp(0.5))
-    0.125
-    """
-    (mu,) = _nonnegative(mu=mu)
-    return mu**2 / 2
-
-
-def pure_dp_to_zcdp(epsilon):
-    """Parameter rho of the zCDP that pure differential privacy implies, ``epsilon ** 2 / 2``.
-
-    Parameters
-    ----------
-    epsilon : array-like of float
-        Parameter of pure differential privacy, at least 0; for Laplace noise, L1 sensitivity
-        over scale.
-
-    Returns
-    -------
-    rho : float or ndarray
-        Adds up under composition.
-
-    Raises
-    ------
-    ValueError
-        If `epsilon` is negative or NaN.
-
-    Examples
-    --------
-    >>> from skicml.privacy import pure_dp_to_zcdp
-    >>> print(pure_dp_to_zcdp(2.0))
-    2.0
-    """
-    (epsilon,) = _nonnegative(epsilon=epsilon)
-    return epsilon**2 / 2
-
-
 def zcdp_to_epsilon(rho, delta):
     """Epsilon that rho-zCDP implies at `delta`, ``rho + 2 sqrt(rho log(1 / delta))``.
 
@@ -426,7 +370,7 @@ class NoiseMechanism:
     Raises
     ------
     ValueError
-        If `kind` is unknown.
+        If `kind` is unknown, or a number is out of its range.
 
     Examples
     --------
@@ -449,6 +393,10 @@ class NoiseMechanism:
     def __post_init__(self):
         if self.kind not in ("gaussian", "laplace"):
             raise ValueError(f"kind must be 'gaussian' or 'laplace', got {self.kind!r}.")
+        if not (self.noise_scale >= 0 and 0 < self.sensitivity < np.inf):
+            raise ValueError(f"noise_scale must be >= 0 and sensitivity positive, got {self}.")
+        if not isinstance(self.compositions, Integral) or self.compositions < 1:
+            raise ValueError(f"compositions must be an integer >= 1, got {self.compositions!r}.")
 
     @property
     def relative_scale(self):
@@ -515,7 +463,7 @@ def composed_epsilon(mechanisms, delta, accountant="pld"):
     ImportError
         If `accountant` is "pld" and dp-accounting is not installed.
     ValueError
-        If `accountant` is unknown.
+        If `accountant` is unknown or `delta` is not in (0, 1).
 
     Examples
     --------
@@ -527,6 +475,8 @@ def composed_epsilon(mechanisms, delta, accountant="pld"):
     """
     if accountant not in ("pld", "zcdp"):
         raise ValueError(f"accountant must be 'pld' or 'zcdp', got {accountant!r}.")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must be in (0, 1), got {delta!r}.")
     mechanisms = list(mechanisms)
     if any(mechanism.noise_scale == 0 for mechanism in mechanisms):
         return np.inf
@@ -541,9 +491,12 @@ def composed_epsilon(mechanisms, delta, accountant="pld"):
 
 
 def _rho(mechanism):
-    """The zCDP of one mechanism, all its compositions together."""
-    to_zcdp = gdp_to_zcdp if mechanism.kind == "gaussian" else pure_dp_to_zcdp
-    return mechanism.compositions * to_zcdp(1 / mechanism.relative_scale)
+    """The zCDP of one mechanism, all its compositions together.
+
+    That of mu-GDP is ``mu ** 2 / 2``, for Gaussian noise; pure epsilon-privacy, that of Laplace
+    noise, implies ``epsilon ** 2 / 2``. Both parameters are one over the relative scale.
+    """
+    return mechanism.compositions / (2 * mechanism.relative_scale**2)
 
 
 def _pld_epsilon(mechanisms, delta, interval):
@@ -603,8 +556,8 @@ def split_budget(epsilon, delta, shares, accountant="pld"):
     ImportError
         If `accountant` is "pld" and dp-accounting is not installed.
     ValueError
-        If the budget or a share is not positive, or `delta` is below what the accountant
-        can resolve.
+        If the budget or a share is not positive, there is no share, or `delta` is below what
+        the accountant can resolve.
 
     Examples
     --------
@@ -619,6 +572,8 @@ def split_budget(epsilon, delta, shares, accountant="pld"):
             f"The budget must have epsilon > 0 and 0 < delta < 1, got {epsilon, delta}."
         )
     shares = tuple(tuple(share) for share in shares)
+    if not shares:
+        raise ValueError("shares must hold at least one release.")
     for name, _, share, compositions in shares:
         if not 0 < share < np.inf or compositions < 1:
             raise ValueError(
@@ -633,14 +588,11 @@ def split_budget(epsilon, delta, shares, accountant="pld"):
     return _split_finite_budget(float(epsilon), float(delta), shares, accountant)
 
 
-# Times delta. Smaller where even nominal epsilons of 0 at delta itself overspend epsilon.
-_NOMINAL_DELTAS = 10.0 ** -np.arange(8)
-
-
 @lru_cache(maxsize=512)
 def _split_finite_budget(epsilon, delta, shares, accountant):
     target = 0.99995 * epsilon  # the solver stays within a relative 2e-5 of it
-    for nominal_delta in delta * _NOMINAL_DELTAS:
+    # Below delta only where even nominal epsilons of 0 at delta itself overspend epsilon.
+    for nominal_delta in delta * 10.0 ** -np.arange(8):
 
         @cache
         def spent(e, nominal_delta=nominal_delta):

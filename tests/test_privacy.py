@@ -14,9 +14,7 @@ from skicml.privacy import (
     dp_to_gdp,
     gdp_to_delta,
     gdp_to_epsilon,
-    gdp_to_zcdp,
     pure_dp_to_gdp,
-    pure_dp_to_zcdp,
     split_budget,
     zcdp_to_epsilon,
 )
@@ -168,9 +166,7 @@ def test_gdp_of_pure_privacy_at_large_epsilon():
         lambda: dp_to_gdp(-1, 1e-6),
         lambda: analytic_gaussian_sigma(1, 1e-6, sensitivity=-1),
         lambda: pure_dp_to_gdp(-1),
-        lambda: pure_dp_to_zcdp(-1),
         lambda: zcdp_to_epsilon(-1, 1e-6),
-        lambda: gdp_to_zcdp(-1),
     ],
 )
 def test_bad_numbers(call):
@@ -185,12 +181,15 @@ def test_bad_numbers(call):
 @pytest.mark.parametrize("mu", [0.01, 0.3, 2.0, 20.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-3])
 def test_zcdp_bounds_the_gaussian(mu, delta):
-    assert zcdp_to_epsilon(gdp_to_zcdp(mu), delta) >= gdp_to_epsilon(delta, mu)
+    assert zcdp_to_epsilon(mu**2 / 2, delta) >= gdp_to_epsilon(delta, mu)
 
 
 def test_zcdp_values():
-    assert pure_dp_to_zcdp(2.0) == 2.0
-    assert gdp_to_zcdp(1 / 4) == 1 / 32  # sigma = 4: rho = 1 / (2 sigma^2)
+    gaussian = NoiseMechanism("a", "gaussian", 4.0)  # rho = 1 / (2 sigma^2)
+    laplace = NoiseMechanism("b", "laplace", 4.0, compositions=3)  # epsilon^2 / 2, three times
+    for mechanism, rho in ((gaussian, 1 / 32), (laplace, 3 / 32)):
+        expected = rho + 2 * np.sqrt(rho * np.log(1e6))
+        assert composed_epsilon([mechanism], 1e-6, "zcdp") == pytest.approx(expected)
     assert zcdp_to_epsilon(0.5, np.exp(-2.0)) == pytest.approx(2.5)
     assert zcdp_to_epsilon(0.0, 0.0) == 0
     assert zcdp_to_epsilon(0.1, 0.0) == np.inf
@@ -284,6 +283,30 @@ def test_no_noise_is_no_privacy():
 def test_unknown_accountant():
     with pytest.raises(ValueError, match="accountant must be 'pld' or 'zcdp', got 'moments'"):
         composed_epsilon([], DELTA, "moments")
+
+
+@pytest.mark.parametrize("accountant", ["pld", "zcdp"])
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6, np.nan])
+def test_composition_refuses_a_delta_at_which_it_proves_nothing(accountant, delta):
+    with pytest.raises(ValueError, match=r"delta must be in \(0, 1\)"):
+        composed_epsilon([NoiseMechanism("a", "laplace", 2.0)], delta, accountant)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"noise_scale": -1.0}, "noise_scale must be >= 0"),
+        ({"noise_scale": np.nan}, "noise_scale must be >= 0"),
+        ({"sensitivity": 0.0}, "sensitivity positive"),
+        ({"sensitivity": np.nan}, "sensitivity positive"),
+        ({"compositions": 0}, "compositions must be an integer >= 1"),
+        ({"compositions": -3}, "compositions must be an integer >= 1"),
+        ({"compositions": 1.5}, "compositions must be an integer >= 1"),
+    ],
+)
+def test_a_mechanism_cannot_earn_privacy(change, match):
+    with pytest.raises(ValueError, match=match):
+        NoiseMechanism(**({"name": "a", "kind": "laplace", "noise_scale": 1.0} | change))
 
 
 def test_missing_dp_accounting_names_the_extra(monkeypatch):
@@ -406,6 +429,8 @@ def test_split_is_cached():
         (1.0, 1e-6, [("a", "laplace", 0.0, 1)], "share of 'a'"),
         (1.0, 1e-6, [("a", "laplace", np.inf, 1)], "share of 'a'"),
         (1.0, 1e-6, [("a", "laplace", 1.0, 0)], "share of 'a'"),
+        (1.0, 1e-6, [("a", "laplace", 1.0, 1.5)], "compositions must be an integer"),
+        (1.0, 1e-6, [], "at least one release"),
     ],
 )
 def test_bad_budget(epsilon, delta, shares, match):

@@ -286,23 +286,23 @@ class FedDPKMeans(
         state, n_rounds = self._run_rounds(backend, state, rows)
 
         dtype = np.float32 if _is_float32(self.server_data if rows is None else rows) else float
-        self._forget_rows()
+        centers = state.centers.astype(dtype)
+        labels = None if rows is None else pairwise_distances_argmin(rows, centers)
+        epsilon_spent = composed_epsilon(planned, self.delta, self.accountant)
+
         if rows is None:
+            self._forget_rows()
             self.n_features_in_ = state.centers.shape[1]
         else:
             validate_data(self, X, skip_check_array=True)  # number and names of the features
-        self.cluster_centers_ = state.centers.astype(dtype)
+            self.labels_ = labels
+        self.cluster_centers_ = centers
         self.init_centers_ = state.init_centers.astype(dtype)
         self.components_ = state.components.astype(dtype)
         self.server_weights_ = state.server_weights
         self._mechanisms = planned
-        self.privacy_spent_ = (
-            composed_epsilon(planned, self.delta, self.accountant),
-            float(self.delta),
-        )
+        self.privacy_spent_ = (epsilon_spent, float(self.delta))
         self.n_iter_ = n_rounds
-        if rows is not None:
-            self.labels_ = pairwise_distances_argmin(rows, self.cluster_centers_)
         return self
 
     def fit_predict(self, X, y=None, *, groups=None):

@@ -13,7 +13,7 @@ from scipy import sparse
 from scipy.linalg import eigh
 from sklearn.cluster import KMeans
 from sklearn.metrics import pairwise_distances_argmin, pairwise_distances_chunked
-from sklearn.utils import check_array, check_consistent_length, column_or_1d
+from sklearn.utils import assert_all_finite, check_array, check_consistent_length
 from sklearn.utils.extmath import row_norms
 
 # The statistics that each step releases, in the order of the client bounds.
@@ -57,7 +57,7 @@ def client_statistics(step, X, broadcast):
     Raises
     ------
     ValueError
-        If `step` is unknown or X holds NaN or infinity.
+        If `step` is unknown, X holds NaN or infinity, or a bound of the broadcast is not positive.
 
     Examples
     --------
@@ -70,6 +70,9 @@ def client_statistics(step, X, broadcast):
     if step not in RELEASES:
         raise ValueError(f"step must be one of {list(RELEASES)}, got {step!r}.")
     X = check_array(X, dtype=np.float64, ensure_min_samples=0, input_name="X")
+    for name in {"clip_norm", "client_bounds"} & broadcast.keys():
+        if not (np.asarray(broadcast[name]) > 0).all():  # NaN would switch the clipping off
+            raise ValueError(f"{name} of the broadcast must be positive, got {broadcast[name]!r}.")
     return sum_of_statistics(step, X, np.zeros(len(X), dtype=np.intp), broadcast)
 
 
@@ -214,7 +217,7 @@ class LocalBackend:
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples, n_features)
+    X : array-like of shape (n_samples, n_features)
         The rows of all clients.
     groups : array-like of shape (n_samples,) or None, default=None
         The client of each row. None: every row is a client of its own.
@@ -227,7 +230,7 @@ class LocalBackend:
     Raises
     ------
     ValueError
-        If `groups` does not have one entry a row.
+        If X or `groups` holds NaN, or `groups` does not have one entry a row.
 
     Examples
     --------
@@ -240,10 +243,11 @@ class LocalBackend:
     """
 
     def __init__(self, X, groups=None):
+        X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
         self._rows, self._client = X, np.arange(len(X))
         self.n_clients_ = len(X)
         if groups is not None:
-            groups = column_or_1d(groups)
+            groups = np.ravel(check_array(groups, ensure_2d=False, dtype=None, input_name="groups"))
             check_consistent_length(X, groups)
             names, client = np.unique(groups, return_inverse=True)
             order = np.argsort(client, kind="stable")
@@ -362,7 +366,7 @@ def server_update(step, totals, state):
     Raises
     ------
     ValueError
-        If the totals do not have the names and shapes of the step.
+        If the totals do not have the names and shapes of the step, or are not finite.
     """
     _check_totals(step, totals, state)
     released = {name: _add_noise(name, totals[name], state) for name in RELEASES[step]}
@@ -395,6 +399,8 @@ def _check_totals(step, totals, state):
         raise ValueError(
             f"In step {step!r} the backend must return arrays of shapes {expected}, got {got}."
         )
+    for name, total in totals.items():
+        assert_all_finite(total, input_name=name)
 
 
 def _add_noise(name, total, state):

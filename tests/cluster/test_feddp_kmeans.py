@@ -138,24 +138,12 @@ def test_near_the_optimum_at_epsilon_one_and_ahead_of_the_baselines():
 
 
 def test_more_budget_less_cost(mixture):
-    costs = [
-        np.mean(
-            [
-                cost(
-                    FedDPKMeans(
-                        5,
-                        epsilon=epsilon,
-                        server_data=mixture.server_data,
-                        accountant="zcdp",
-                        random_state=seed,
-                    ).fit(mixture.data),
-                    mixture.data,
-                )
-                for seed in range(4)
-            ]
-        )
-        for epsilon in (0.1, 0.4, 3.0, np.inf)
-    ]
+    def mean_cost(epsilon):
+        settings = {"epsilon": epsilon, "server_data": mixture.server_data, "accountant": "zcdp"}
+        models = [FedDPKMeans(5, random_state=seed, **settings) for seed in range(4)]
+        return np.mean([cost(model.fit(mixture.data), mixture.data) for model in models])
+
+    costs = [mean_cost(epsilon) for epsilon in (0.1, 0.4, 3.0, np.inf)]
     assert costs == sorted(costs, reverse=True)
 
 
@@ -482,7 +470,7 @@ def test_backend_needs_server_data_and_clients(small):
 
 
 class Counter:
-    """Callback that counts tasks, and asks to stop from the n-th on."""
+    """Callback that counts tasks, and asks once, after the n-th, to stop."""
 
     def __init__(self, stop_after=None):
         self.names, self.costs, self.stop_after = [], [], stop_after
@@ -496,7 +484,7 @@ class Counter:
     def on_fit_task_end(self, estimator, context, *, X, fitted_estimator):
         self.names.append(context.task_name)
         self.costs.append(fitted_estimator and -fitted_estimator.score(X))
-        return self.stop_after is not None and len(self.names) >= self.stop_after
+        return len(self.names) == self.stop_after
 
     def teardown(self, estimator, context):
         pass
@@ -679,6 +667,16 @@ def test_lloyd_bounds_are_needed_for_lloyd_rounds_only(small):
     quiet_fit(FedDPKMeans(3, n_lloyd_iter=0, **settings), small.data, groups=small.groups)
     with pytest.raises(ValueError, match=r"lacks the keys .*lloyd_sums.*lloyd_counts"):
         FedDPKMeans(3, **settings).fit(small.data, groups=small.groups)
+
+
+def test_a_failed_refit_leaves_the_earlier_fit_whole(small):
+    pd = pytest.importorskip("pandas")
+    model = FedDPKMeans(3, server_data=small.server_data, epsilon=np.inf, random_state=0)
+    before = dict(vars(model.fit(small.data)))
+    mixed = pd.DataFrame(small.data[::-1], columns=["a", 1, 2, 3, 4, 5])
+    with pytest.raises(TypeError, match="string names"):
+        model.fit(mixed)
+    assert vars(model) == before
 
 
 def test_rows_of_zeros():

@@ -112,6 +112,25 @@ def test_client_statistics_refuse_bad_input():
         client_statistics("votes", np.eye(2), {"clip_norm": np.array(1.0)})
     with pytest.raises(ValueError, match="NaN"):
         client_statistics("subspace", [[np.nan, 1.0]], {"clip_norm": np.array(1.0)})
+    for bad in (0.0, -1.0, np.nan):  # a bound that would not bound
+        with pytest.raises(ValueError, match="clip_norm of the broadcast must be positive"):
+            client_statistics("subspace", np.eye(2), {"clip_norm": np.array(bad)})
+        bounds = {"clip_norm": np.array(1.0), "client_bounds": np.array([bad])}
+        with pytest.raises(ValueError, match="client_bounds of the broadcast must be positive"):
+            client_statistics("subspace", np.eye(2), bounds)
+
+
+def test_local_backend_checks_its_input():
+    totals, _ = LocalBackend([[3, 4], [0, 1]]).sum_over_clients(
+        "subspace", {"clip_norm": np.array(9.0)}
+    )
+    np.testing.assert_array_equal(totals["subspace"], [[9, 12], [12, 17]])
+    with pytest.raises(ValueError, match="X contains NaN"):
+        LocalBackend([[np.nan, 1.0]])
+    with pytest.raises(ValueError, match="groups contains NaN"):
+        LocalBackend(np.eye(3), [0.0, np.nan, np.nan])
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[3, 9\]"):
+        LocalBackend(np.eye(3), np.eye(3))
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -264,6 +283,27 @@ def test_votes_weigh_the_kmeans_and_few_votes_are_dropped():
     np.testing.assert_array_equal(state.server_weights, votes)
 
 
+def test_restarts_find_better_projected_centres():
+    points = np.random.default_rng(0).uniform(size=(60, 2))
+
+    def mean_cost(n_init):
+        costs = []
+        for seed in range(5):
+            state = state_with(
+                server_data=points,
+                n_clusters=8,
+                components=np.eye(2),
+                n_init=n_init,
+                rng=np.random.default_rng(seed),
+            )
+            state = server_update("weights", {"weights": np.full(60, 9.0)}, state)
+            squares = (points[:, np.newaxis] - state.projected_centers) ** 2
+            costs.append(squares.sum(axis=2).min(axis=1).sum())
+        return np.mean(costs)
+
+    assert mean_cost(20) < 0.99 * mean_cost(1)
+
+
 @pytest.mark.parametrize(
     ("votes", "threshold"), [([6.0, 3.0, 2.0, 1.0], "2"), ([-1.0, -2.0, -3.0, -4.0], "-3")]
 )
@@ -296,6 +336,16 @@ def test_wrong_totals_name_the_shapes(step):
     wrong = {name: np.zeros((2, 2)) for name in RELEASES[step]}
     with pytest.raises(ValueError, match=r"got .*\(2, 2\)"):
         server_update(step, wrong, state)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_totals_that_are_not_finite_are_refused(step):
+    state = state_with(projected_centers=np.zeros((3, 3)), centers=np.zeros((3, 4)))
+    shapes = {"subspace": [(4, 4)], "weights": [(30,)]}.get(step, [(3, 4), (3,)])
+    totals = dict(zip(RELEASES[step], map(np.ones, shapes)))
+    totals[RELEASES[step][0]] = np.full(shapes[0], np.nan)
+    with pytest.raises(ValueError, match=f"{RELEASES[step][0]} contains NaN"):
+        server_update(step, totals, state)
 
 
 def test_broadcast_holds_arrays_only():
