@@ -583,7 +583,9 @@ def test_pipeline_that_scales_the_rewards(policy, table):
     pipeline = make_pipeline(MinMaxScaler(), policy).fit(100 * table - 30)
     assert pipeline[-1].t_ == len(table)
     assert pipeline.predict(table).shape == (len(table),)
-    assert neg_regret_scorer(pipeline, 100 * table - 30) <= 0
+    scaled = pipeline[:-1].transform(100 * table - 30)
+    for scorer in (neg_regret_scorer, mean_reward_scorer):
+        assert scorer(pipeline, 100 * table - 30) == pytest.approx(scorer(policy, scaled))
 
 
 def test_scorers_look_at_a_fresh_policy(policy, table):
