@@ -3,6 +3,7 @@
 import copy
 import pickle
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,7 +69,6 @@ def late_fusion(blocks, n_clusters, seed):
 
 @pytest.fixture(scope="module")
 def blobs():
-    """Ninety samples of three clusters in three views."""
     return make_multiview_blobs(90, views=WIDTHS, random_state=0)
 
 
@@ -89,21 +89,6 @@ def mfeat_streams(mfeat):
     return [
         DSVC(10, views=data.views, random_state=seed, **SHORT).fit(data.data) for seed in range(3)
     ]
-
-
-@pytest.fixture(scope="module")
-def digit_views():
-    data = load_multiview_digits()
-    blocks = blocks_of(data.data, data.views)
-    return dict(zip(data.view_names, blocks)), data.target
-
-
-@pytest.fixture(scope="module")
-def noisy_stream(digit_views):
-    views, _ = digit_views
-    noise = np.random.RandomState(0).standard_normal((len(views["pixels"]), 50))
-    blocks = [views["pixels"], noise, views["gradients"], views["projections"]]
-    return stream_of(DSVC(10, random_state=0, **SHORT), blocks)
 
 
 # --- the paper's claim -------------------------------------------------------------------
@@ -136,9 +121,8 @@ def test_guidance_makes_the_later_views_better(mfeat, mfeat_streams):
     gains = []
     for guided in mfeat_streams[:2]:
         off = clone(guided).set_params(guidance=0, consistency=0).fit(data.data)
-        with_guidance = one_view_accuracies(guided, data.target)
-        without = one_view_accuracies(off, data.target)
-        gains.append(np.mean(with_guidance[1:]) - np.mean(without[1:]))
+        curves = [one_view_accuracies(stream, data.target) for stream in (guided, off)]
+        gains.append(np.subtract(*curves)[1:].mean())
     assert np.mean(gains) >= 0.03
 
 
@@ -151,13 +135,17 @@ def test_the_stream_undoes_the_mistakes_of_a_weak_first_view(mfeat):
     assert curve[-1] > 0.90
 
 
-def test_noise_view_is_survived_and_recognised(digit_views, noisy_stream):
-    _, y = digit_views
-    before, after, *_ = accuracies(y, noisy_stream.labels_per_view_)
+def test_noise_view_is_survived_and_recognised():
+    digits = load_multiview_digits()
+    pixels, _, gradients, projections = blocks_of(digits.data, digits.views)
+    noise = np.random.RandomState(0).standard_normal((len(pixels), 50))
+    views = [pixels, noise, gradients, projections]
+    stream = stream_of(DSVC(10, random_state=0, **SHORT), views)
+    before, after, *_ = accuracies(digits.target, stream.labels_per_view_)
     assert after >= before - 0.03
-    assert noisy_stream.view_agreement_[1] < 0.1
-    assert noisy_stream.view_weights_[1] < 0.2
-    assert noisy_stream.view_weights_[[0, 2, 3]].min() > 0.5
+    assert stream.view_agreement_[1] < 0.1
+    assert stream.view_weights_[1] < 0.2
+    assert stream.view_weights_[[0, 2, 3]].min() > 0.5
 
 
 def test_rows_are_matched_by_position(mfeat):
@@ -174,11 +162,9 @@ def test_rows_are_matched_by_position(mfeat):
 
 
 def assert_same_stream(left, right):
-    for name in ("labels_", "partition_", "knowledge_prototypes_", "view_weights_"):
-        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
-    for name in ("view_agreement_", "cluster_centers_", "embedding_"):
-        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
-    for name in ("labels_per_view_", "view_partitions_"):
+    arrays = "labels_ partition_ knowledge_prototypes_ view_partitions_ view_weights_"
+    arrays += " view_agreement_ cluster_centers_ embedding_ labels_per_view_"
+    for name in arrays.split():
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
     for name in ("n_views_seen_", "n_samples_seen_", "n_features_in_"):
         assert getattr(left, name) == getattr(right, name), name
@@ -187,23 +173,17 @@ def assert_same_stream(left, right):
         assert all(torch.equal(state[key], other_state[key]) for key in state)
 
 
-def test_fit_is_a_chain_of_partial_fit(blobs, fitted):
-    stream = stream_of(DSVC(3, **TINY), blocks_of(blobs[0], WIDTHS))
-    assert_same_stream(fitted, stream)
-    np.testing.assert_array_equal(fitted.transform(blobs[0]), stream.transform(blobs[0]))
-
-
-def test_fit_is_a_chain_of_partial_fit_with_a_generator(blobs):
-    params = TINY | {"random_state": np.random.RandomState(3)}
-    whole = DSVC(3, views=WIDTHS, **params).fit(blobs[0])
-    params = TINY | {"random_state": np.random.RandomState(3)}
-    assert_same_stream(whole, stream_of(DSVC(3, **params), blocks_of(blobs[0], WIDTHS)))
+@pytest.mark.parametrize("seed", [0, np.random.RandomState(3)], ids=["int", "generator"])
+def test_fit_is_a_chain_of_partial_fit(blobs, seed):
+    whole = DSVC(3, views=WIDTHS, **TINY | {"random_state": copy.deepcopy(seed)}).fit(blobs[0])
+    stream = DSVC(3, **TINY | {"random_state": copy.deepcopy(seed)})
+    assert_same_stream(whole, stream_of(stream, blocks_of(blobs[0], WIDTHS)))
+    np.testing.assert_array_equal(whole.transform(blobs[0]), stream.transform(blobs[0]))
 
 
 def test_a_stream_goes_on_after_pickling(blobs, fitted):
-    first, *others = blocks_of(blobs[0], WIDTHS)
-    stream = DSVC(3, **TINY).partial_fit(first)
-    for block in others:
+    stream = DSVC(3, **TINY)
+    for block in blocks_of(blobs[0], WIDTHS):
         stream = pickle.loads(pickle.dumps(stream)).partial_fit(block)
     assert_same_stream(fitted, stream)
 
@@ -225,11 +205,6 @@ def test_shapes_and_ranges(blobs, fitted):
     assert fitted.view_agreement_[0] == 1
     assert fitted.view_weights_.max() == 1
     assert [net.module_.encoder[0].in_features for net in fitted.nets_] == WIDTHS
-
-
-def test_weights_are_equal_until_the_third_view(blobs):
-    stream = stream_of(DSVC(3, **TINY), blocks_of(blobs[0], WIDTHS)[:2])
-    np.testing.assert_array_equal(stream.view_weights_, 1)
 
 
 def test_cluster_numbers_stay_over_the_stream(mfeat_streams):
@@ -305,7 +280,7 @@ def test_one_row_at_a_time(blobs, fitted):
 def reachable_arrays(obj, seen=None):
     """All arrays and tensors that can be reached from an object, also bases of slices."""
     seen = set() if seen is None else seen
-    if id(obj) in seen or isinstance(obj, (type, types.ModuleType, types.FunctionType, str)):
+    if id(obj) in seen or isinstance(obj, (type, types.ModuleType, types.FunctionType)):
         return
     seen.add(id(obj))
     if isinstance(obj, (np.ndarray, torch.Tensor)):
@@ -337,10 +312,7 @@ def test_no_raw_view_can_be_reached(blobs):
 def pickled_size_without_nets(stream):
     bare = copy.copy(stream)
     bare.nets_ = []
-    bare._knowledge = copy.copy(stream._knowledge)
-    object.__setattr__(bare._knowledge, "nets", [])
-    object.__setattr__(bare._knowledge, "scalers", [])
-    object.__setattr__(bare._knowledge, "blocks", [])
+    bare._knowledge = replace(stream._knowledge, nets=[], scalers=[], blocks=[])
     return len(pickle.dumps(bare))
 
 
@@ -499,8 +471,6 @@ def test_losses_in_closed_form():
     guidance.anchors, guidance.share, guidance.temperature = torch.eye(3), 0.25, 0.02
     hit = 0.25 * np.log(1 + 2 * np.exp(-50))
     assert guidance.inconsistency(latents) == pytest.approx(hit, abs=1e-6)
-    missed = guidance.inconsistency(latents.roll(1, dims=0)[:, [1, 2, 0]])
-    assert missed == pytest.approx(hit, abs=1e-6)
     guidance.anchors = torch.eye(3).roll(1, dims=0)
     assert guidance.inconsistency(latents) == pytest.approx(0.25 * 50, rel=1e-3)
 
@@ -548,10 +518,9 @@ def test_batch_norm_and_small_batches(monkeypatch, blobs):
 def test_training_lowers_the_reconstruction_error(mfeat, mfeat_streams):
     _, blocks = mfeat
     stream = mfeat_streams[0]
-    scaled = stream._knowledge.scalers[0].transform(blocks[0])
+    scaled = torch.as_tensor(stream._knowledge.scalers[0].transform(blocks[0])).float()
     with torch.no_grad():
-        reconstruction = stream.nets_[0].module_(torch.as_tensor(scaled, dtype=torch.float32))[1]
-    assert F.mse_loss(reconstruction, torch.as_tensor(scaled, dtype=torch.float32)) < 0.4
+        assert F.mse_loss(stream.nets_[0].module_(scaled)[1], scaled) < 0.4
 
 
 # --- parameters, errors, callbacks -------------------------------------------------------
@@ -584,7 +553,7 @@ def test_float32(blobs):
     assert stream.transform(blobs[0]).dtype == np.float64
 
 
-def test_seeds(blobs, fitted):
+def test_another_seed_gives_another_embedding(blobs, fitted):
     other = clone(fitted).set_params(random_state=1).fit(blobs[0])
     assert not np.array_equal(other.embedding_, fitted.embedding_)
 
@@ -689,24 +658,16 @@ def test_callbacks_see_views_and_epochs(blobs):
     np.testing.assert_array_equal(after_two.predict(blobs[0]), stream.labels_per_view_[1])
 
 
-def test_early_stop_of_the_epochs(blobs):
-    stream, watcher = watched_fit(blobs[0], stop_at=["epoch 0"])
-    assert watcher.tasks.count("epoch 0") == 3
-    assert "epoch 1" not in watcher.tasks
-    assert stream.n_views_seen_ == 3
-
-
-def test_early_stop_of_the_stream(blobs):
-    stream, watcher = watched_fit(blobs[0], stop_at=["view 1"])
-    assert "view 2" not in watcher.tasks
+def test_early_stop_of_epochs_and_of_the_stream(blobs):
+    stream, watcher = watched_fit(blobs[0], stop_at=["epoch 0", "view 1"])
+    assert watcher.tasks == ["fit", "view 0", "epoch 0", "view 1", "epoch 0"]
     assert stream.n_views_seen_ == 2
     np.testing.assert_array_equal(stream.predict(blobs[0]), stream.labels_)
 
 
 def test_partial_fit_calls_back_too(blobs):
     watcher = Watcher()
-    stream = DSVC(3, **TINY).set_callbacks(watcher)
-    stream_of(stream, blocks_of(blobs[0], WIDTHS)[:2])
+    stream_of(DSVC(3, **TINY).set_callbacks(watcher), blocks_of(blobs[0], WIDTHS)[:2])
     assert [task for task in watcher.tasks if "view" in task] == ["view 0", "view 1"]
 
 
