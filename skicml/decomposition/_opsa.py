@@ -145,7 +145,9 @@ class OPSA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMix
     for column k, with b the scale of the errors and s_k the singular value), but at least 1,
     for else a column that fits one wrong cell would pay, and at most t. On exact data a sweep
     gains about a digit; one that changes more than half of what the last one did is undone,
-    and ends the fit.
+    and ends the fit. In tables with too little data for the rank (20 x 15, a third missing and a
+    tenth wrong) the sweeps may end further from the truth than the descent, which shrinks: there
+    ``max_sweeps=0`` is the safer choice.
 
     Time O(n_samples n_features d) per iteration and O(n_samples n_features r^2) per sweep,
     for d = `n_components` and r = `n_components_`. Memory O(n_samples n_features +
@@ -268,9 +270,9 @@ class OPSA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMix
         self.n_iter_ = len(curve)
         self.n_sweeps_ = n_sweeps
         self.loss_curve_ = [loss * table.scale for loss in curve]
-        # What transform needs beside the components, in units of X.
-        self._score_ridge = _ridge(weight, noise, len(X), s) / np.maximum(s * table.scale, 1e-100)
-        self._residual_floor = _RESIDUAL_FLOOR * table.scale
+        # What transform needs beside the components; the ridge is in units of the scale.
+        self._score_ridge = _ridge(weight, noise, len(X), s) / np.maximum(s, 1e-100)
+        self._scale = table.scale
         return self
 
     def transform(self, X):
@@ -297,15 +299,15 @@ class OPSA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMix
         table = X - self.location_
         missing = np.isnan(table)
         scores = l1_rows(
-            np.where(missing, 0, table),
+            _scaled(np.where(missing, 0, table), self._scale),
             ~missing if missing.any() else None,
             np.zeros((len(X), self.n_components_)),
             self.components_.T.astype(np.float64),
             self._score_ridge,
             n_iter=_TRANSFORM_ITERATIONS,
-            floor=self._residual_floor,
+            floor=_RESIDUAL_FLOOR,
         )
-        return scores.astype(X.dtype)
+        return (scores * self._scale).astype(X.dtype)
 
     def inverse_transform(self, X):
         """Low-rank rows from scores.
@@ -491,9 +493,9 @@ class _Table:
         observed = ~np.isnan(X)
         absolute = np.abs(X[observed])
         limit = np.quantile(absolute, 1 - outlier_fraction)
-        self.scale = float(np.minimum(absolute, limit).mean()) or 1.0
+        self.scale = float(np.minimum(absolute, limit).mean(dtype=np.float64)) or 1.0
         self.limit = float(limit) / self.scale
-        self.values = np.clip(np.where(observed, X, 0) / self.scale, -_HUGE, _HUGE)
+        self.values = _scaled(np.where(observed, X, 0), self.scale)
         self.fraction = absolute.size / X.size
         self.observed = None if self.fraction == 1 else observed
         self.n_kept = ceil((1 - outlier_fraction) * absolute.size)
@@ -520,6 +522,12 @@ class _Table:
         """Sum of the smallest absolute residuals, all but the share of outliers."""
         absolute = np.abs(residual if self.observed is None else residual[self.observed]).ravel()
         return trimmed_mean(absolute, self.n_kept) * absolute.size
+
+
+def _scaled(table, scale):
+    """Cells in units of the scale, outliers cut where their size no longer matters."""
+    with np.errstate(over="ignore"):
+        return np.clip(table / scale, -_HUGE, _HUGE)
 
 
 def _check_n_components(n_components, shape):

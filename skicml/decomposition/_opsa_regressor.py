@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d, gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -25,6 +25,7 @@ _NORMAL_MAD = 1.4826  # MAD of a normal distribution x this = its standard devia
 _OUTLIER_SCORE = 3.5  # in such standard deviations
 _MIN_RELATIVE_MAD = 1e-6  # residuals below this share of |y| are errors of the iteration
 _DIVERGED = 1e3  # times the first loss
+_BATCH_CELLS = 2**16  # entries of X that are squared at a time
 _PATIENCE = 5  # iterations without progress of the loss before the Polyak step is halved
 
 
@@ -73,7 +74,8 @@ class OPSARegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         For the randomized SVD of the starting point, which only matrices with more than
         200 rows and columns use.
     warm_start : bool, default=False
-        Start from the factors of the last fit. Shape and `n_components` must be the same.
+        Start from the factors of the last fit, unless they are zeros, for data that have
+        changed little. Shape and `n_components` must be the same.
 
     Attributes
     ----------
@@ -259,7 +261,7 @@ class OPSARegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], order="C", reset=False)
-        return _product(X, self.coef_)
+        return _product(X, self.coef_).astype(X.dtype, copy=False)
 
     def robust_score(self, X, y):
         """Score that gross errors in y do not spoil: minus the median absolute residual.
@@ -286,8 +288,10 @@ class OPSARegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         """Factors to start from, and the absolute damping."""
         if self.warm_start and hasattr(self, "left_"):
             left, right = self._last_factors(problem.shape, n_components)
-            scale = float(factored_svd(left, right)[1][0]) or 1.0
+            scale = float(factored_svd(left, right)[1][0])
         else:
+            scale = 0.0
+        if scale == 0:  # nothing to start from: zeros have no subgradient
             left, right, scale = spectral_factors(
                 problem.truncated_spectral_matrix(),
                 n_components,
@@ -371,7 +375,7 @@ class _SensingProblem:
         self.X = X
         self.y = y.astype(np.float64)
         self.shape = shape
-        self.scale = float(np.linalg.norm(X)) / sqrt(X.size) or 1.0
+        self.scale = _root_mean_square(X) or 1.0
         self.outlier_fraction = (
             _estimated_outlier_fraction(self.y)
             if outlier_fraction == "auto"
@@ -381,7 +385,7 @@ class _SensingProblem:
 
     def fitted(self, coef):
         """Values <A_k, coef>, in the units of y."""
-        return _product(self.X, coef).astype(np.float64)
+        return _product(self.X, coef)
 
     def subgradient(self, residual):
         """Mean of sign(residual_k) A_k, where sign(0) = 0."""
@@ -394,12 +398,31 @@ class _SensingProblem:
         return self._mean_measurement(y)
 
     def _mean_measurement(self, weights):
-        total = weights.astype(self.X.dtype) @ self.X
-        return total.astype(np.float64).reshape(self.shape) / (len(weights) * self.scale)
+        unit = _magnitude(weights)
+        total = (weights / unit).astype(self.X.dtype) @ self.X
+        mean = total.astype(np.float64).reshape(self.shape) / len(weights)
+        return mean / self.scale * unit
 
 
 def _product(X, coef):
-    return X @ coef.ravel().astype(X.dtype)
+    """``X @ coef.ravel()`` in float64; only the product itself is in the dtype of X."""
+    unit = _magnitude(coef)
+    return (X @ (coef.ravel() / unit).astype(X.dtype)).astype(np.float64) * unit
+
+
+def _magnitude(values):
+    """Power of two near the largest absolute value; dividing by it is exact.
+
+    It keeps squares, and casts to float32, from overflow and underflow.
+    """
+    return float(np.ldexp(0.5, np.frexp(max(values.max(), -values.min()))[1]))
+
+
+def _root_mean_square(X):
+    unit, total = _magnitude(X), 0.0
+    for rows in gen_batches(len(X), max(1, _BATCH_CELLS // X.shape[1])):
+        total += float(np.sum(np.square(X[rows] / unit), dtype=np.float64))
+    return sqrt(total / X.size) * unit
 
 
 class _PolyakStep:
@@ -495,7 +518,8 @@ def _estimated_outlier_fraction(y):
 
 
 def _unchanged(fitted, previous, tol):
-    return np.linalg.norm(fitted - previous) <= tol * np.linalg.norm(fitted)
+    unit = _magnitude(fitted)
+    return np.linalg.norm((fitted - previous) / unit) <= tol * np.linalg.norm(fitted / unit)
 
 
 def _outlier_scores(residual, y):

@@ -149,6 +149,22 @@ def test_equivariant_to_scale_transposition_and_order(small_gappy):
     assert relative_error(OPSA(6).fit(X[order]).low_rank_, base.low_rank_[order]) < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [("float64", 1e-305), ("float64", 1e300), ("float32", 1e-36), ("float32", 2e36)],
+)
+def test_units_may_be_near_the_limits_of_the_type(small_gappy, dtype, scale):
+    X, low_rank, _ = small_gappy
+    table = (X * scale).astype(dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        opsa = OPSA(n_components=6).fit(table)
+        again = opsa.inverse_transform(opsa.transform(table))
+    for found in (opsa.low_rank_, again):
+        assert found.dtype == dtype
+        assert relative_error(found.astype(np.float64) / scale, low_rank) < 1e-5
+
+
 def test_size_of_an_outlier_does_not_matter(small):
     X, low_rank, sparse = small
     sentinel = np.where(sparse > 5, 1e300, X)

@@ -188,6 +188,28 @@ def test_equivariant_to_the_scale_of_y_and_of_X(small):
     assert relative_error(fit(1000 * X, y).coef_, base / 1000) < 1e-6
 
 
+@pytest.mark.parametrize(
+    ("dtype", "scale_X", "scale_y"),
+    [
+        ("float64", 1, 1e-300),
+        ("float64", 1, 1e300),
+        ("float64", 1e-300, 1),
+        ("float64", 1e300, 1),
+        ("float32", 1e-25, 1),
+        ("float32", 1e20, 1),
+        ("float32", 1, 1e-200),
+        ("float32", 1, 1e40),
+    ],
+)
+def test_units_may_be_near_the_limits_of_the_type(small, dtype, scale_X, scale_y):
+    """Squares of X, of y, and float32 coefficients would overflow or vanish."""
+    X, y, coef, _ = small
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        regressor = OPSARegressor(coef.shape, 4).fit((scale_X * X).astype(dtype), scale_y * y)
+    assert relative_error(regressor.coef_ / scale_y * scale_X, coef) < 1e-6
+
+
 def test_rows_are_matrices_flattened_in_c_order():
     X, y, coef, _ = make_low_rank_sensing(900, shape=(12, 25), rank=2, random_state=1)
     regressor = OPSARegressor(shape=(12, 25), n_components=4).fit(X, y)
@@ -430,6 +452,28 @@ def test_warm_start_goes_on(small):
     assert again.n_iter_ < 100
     with pytest.raises(ValueError, match="warm_start"):
         regressor.set_params(n_components=3).fit(X, y)
+
+
+def test_warm_start_from_zeros_is_a_cold_start(small):
+    """Zeros have no subgradient: the iteration would never leave them."""
+    X, y, coef, _ = small
+    regressor = OPSARegressor(coef.shape, 4, warm_start=True).fit(X, np.zeros(len(y)))
+    np.testing.assert_array_equal(regressor.left_, 0)
+    assert relative_error(regressor.fit(X, y).coef_, coef) < 1e-6
+
+
+def test_an_interrupted_fit_leaves_the_last_one_as_it_was(small):
+    class Interrupt(ErrorCurve):
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+            raise KeyboardInterrupt
+
+    X, y, coef, _ = small
+    regressor = OPSARegressor(coef.shape, 4).fit(X, y)
+    before = dict(vars(regressor))
+    with pytest.raises(KeyboardInterrupt):
+        regressor.set_callbacks(Interrupt(coef)).fit(X, 2 * y)
+    for name in ("coef_", "left_", "right_", "loss_curve_", "outlier_scores_", "inlier_mask_"):
+        assert getattr(regressor, name) is before[name]
 
 
 def test_robust_score_is_a_scorer_that_outliers_do_not_spoil(small):
