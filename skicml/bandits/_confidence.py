@@ -111,6 +111,8 @@ class BaseConfidencePolicy(BaseLinearPolicy):
         X = self._check_candidates(X)
         outcomes = check_array(y, ensure_2d=False, allow_nd=True, dtype=np.float64, input_name="y")
         check_consistent_length(X, outcomes)
+        if outcomes.ndim > 3:
+            raise ValueError(f"y must have 1, 2 or 3 dimensions, got shape {outcomes.shape}.")
         if outcomes.ndim == 3:
             outcomes = outcomes.mean(axis=1)
         outcomes = outcomes.reshape(len(X), -1)
@@ -227,10 +229,10 @@ class BaseConfidencePolicy(BaseLinearPolicy):
         return coef[:, : self.n_features_in_], offsets
 
     def _noise(self, n_draws):
-        """Draws of ``scale * radius * V^{-1/2} eta``, of shape (n_draws, D)."""
+        """Draws of ``radius * V^{-1/2} eta``, of shape (n_draws, D)."""
         root = self._ridge.root()
         noise = self.rng_.standard_normal((n_draws, len(root)))
-        return (self.scale * self.radius_) * (noise @ root.T)
+        return self.radius_ * (noise @ root.T)
 
     def _directional_shifts(self):
         """Shifts of the estimate, one of which is optimistic at any given action.

@@ -139,9 +139,9 @@ class FAST(BaseConfidencePolicy):
     - ``U``, an upper bound on the best margin ``M*``. "directions": the largest of the 2 D
       margins that are possible when ``radius_ sqrt(D)`` times plus or minus a row of ``V^{-1/2}``
       is added to all rows of the estimate, which is valid as ``||z||_2 <= sqrt(D) ||z||_inf``.
-      "resample": the largest margin of so many fresh perturbations that one of them is
-      optimistic; half of `delta` pays for them. Finite tables: the largest upper confidence
-      bound of a row.
+      "resample": the largest margin of so many fresh perturbations, with a `scale` of 1, that
+      one of them is optimistic; half of `delta` pays for them. Finite tables: the largest upper
+      confidence bound of a row.
 
     The verdict is "feasible" if ``L > 0`` and ``L >= (1 - epsilon) U``: then the margin of
     `best_action_` is at least ``(1 - epsilon) M*``. It is "infeasible" if ``U < 0``. Both are
@@ -277,7 +277,7 @@ class FAST(BaseConfidencePolicy):
         probability that does not depend on their number.
         """
         coef = self._constraint_coef
-        return coef + self._noise(1 if self.coupled else len(coef))
+        return coef + self.scale * self._noise(1 if self.coupled else len(coef))
 
     def _update(self, action, outcome):
         """Steps 4 and 5: learn, and test from time to time."""
@@ -327,10 +327,11 @@ class FAST(BaseConfidencePolicy):
         """Shifts of all rows of the estimate, one of which is optimistic at the best action."""
         if self.upper == "directions":
             return self._directional_shifts()
-        # each draw is optimistic with probability p0: enough of them for the k-th test
+        # Each draw is optimistic with probability p0: enough of them for the k-th test. Their
+        # noise does not shrink with `scale`: p0 would, and the number of draws explode.
         k = len(self.certificates_) + 1
         delta_k = self._resampling_delta() / (k * (k + 1))
-        p0 = ndtr(-1.0 / self.scale)
+        p0 = ndtr(-1.0)
         n_draws = math.ceil(math.log(1.0 / delta_k) / -math.log1p(-p0))
         return self._noise(n_draws)
 

@@ -225,7 +225,9 @@ class BaseLinearPolicy(BasePolicy):
             raise ValueError(
                 f"action must have shape ({self.n_features_in_},), got {action.shape}."
             )
-        self._check_action(action)
+        # our own action may lie outside by the rounding of a solver
+        if self._asked is None or not np.array_equal(action, self._vector(self._asked)):
+            self._check_action(action)
         self._tell(action, outcome)
         return self
 

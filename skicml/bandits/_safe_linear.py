@@ -255,7 +255,7 @@ class SafeLinearThompsonSampling(BaseConfidencePolicy):
     @property
     def rewards_(self):
         """Rewards seen, of shape (t_,)."""
-        return self.outcomes_[:, 0]
+        return self.outcomes_[:, :1].ravel()  # no column before the first round
 
     @property
     def rho_(self):
@@ -303,6 +303,7 @@ class SafeLinearThompsonSampling(BaseConfidencePolicy):
             )
         else:
             searcher = clone(self.initializer)
+            searcher._validate_params()
         searcher.set_params(
             action_set=self.action_set,
             bounds=self.bounds,
@@ -352,7 +353,7 @@ class SafeLinearThompsonSampling(BaseConfidencePolicy):
         """Shifts of the estimates of reward and constraints alike, of shape (n_shifts, D)."""
         if strategy == "greedy":
             return np.zeros((1, len(self._ridge.precision)))
-        return self._noise(1) if strategy == "colts" else self._directional_shifts()
+        return self.scale * self._noise(1) if strategy == "colts" else self._directional_shifts()
 
     def _target(self, shifts):
         """Best action of all shifted estimates; None if none of them leaves an action."""

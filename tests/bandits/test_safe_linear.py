@@ -321,6 +321,7 @@ def test_an_action_that_was_not_asked_has_no_share():
 def test_rewards_and_history():
     policy = make_policy(horizon=150).search(Oracle(MAP))
     np.testing.assert_array_equal(policy.rewards_, policy.outcomes_[:, 0])
+    assert make_policy().reset().rewards_.shape == (0,)
     short = make_policy(horizon=150, store_history=False).search(Oracle(MAP))
     for name in ("actions_", "outcomes_", "rewards_", "rho_"):
         assert not hasattr(short, name)
@@ -372,6 +373,7 @@ def test_pipeline_and_grid_search():
         ({"initializer": [0.1, 0.2, 0.3]}, r"initializer.*shape \(2,\)"),
         ({"initializer": [9.0, 9.0]}, "initializer must be in the action set"),
         ({"initializer": [np.nan, 0.0]}, "initializer must be a finite action"),
+        ({"initializer": FAST(epsilon=2.0)}, "'epsilon' parameter of FAST"),
         ({"horizon": 0}, "horizon"),
         ({"delta": 1.0}, "delta"),
         ({"epsilon": 0.0}, "epsilon"),
