@@ -335,8 +335,7 @@ class DSVC(
     def _checked(self, X):
         """X as an array; unlike validate_data this leaves the estimator alone on an error."""
         X = check_array(X, dtype=[np.float64, np.float32], ensure_min_samples=2, estimator=self)
-        if np.less(self.hidden_layer_sizes, 1).any():
-            raise ValueError(f"hidden_layer_sizes must be > 0, got {self.hidden_layer_sizes}.")
+        _check_layer_sizes(self.hidden_layer_sizes)
         if X.shape[0] < self.n_clusters:
             raise ValueError(f"n_samples={X.shape[0]} should be >= n_clusters={self.n_clusters}.")
         return X
@@ -496,6 +495,14 @@ class _Knowledge:
             for net, scaler, view in zip(self.nets, self.scalers, split_views(X, self.blocks))
         ]
         return _weighted(latents, self.weights)
+
+
+def _check_layer_sizes(sizes):
+    """Refuse widths that are no positive integers, before torch does it less clearly."""
+    widths = np.atleast_1d(np.asarray(sizes, dtype=object))
+    is_width = [isinstance(width, Integral) and width > 0 for width in widths]
+    if not all(is_width):
+        raise ValueError(f"hidden_layer_sizes must be integers > 0, got {sizes!r}.")
 
 
 def _fitted_attributes(knowledge, n_features):

@@ -62,6 +62,16 @@ def encode(module, X):
     return torch.cat([F.normalize(module.encoder(rows)) for rows in X.split(_CHUNK)])
 
 
+def _finite(latents):
+    """The latents of the training rows, after a check that training has not diverged."""
+    if not torch.isfinite(latents).all():
+        raise ValueError(
+            "The latent features of a view are not finite: training diverged. Lower "
+            "learning_rate, or scale values that are too large to be squared."
+        )
+    return latents
+
+
 class Guidance:
     """Prototypes of one view, and the targets that they and the history set for its samples.
 
@@ -212,7 +222,7 @@ class ViewNet(SeededNet):
         super().on_epoch_begin(net, dataset_train=dataset_train, **kwargs)
         if len(self.history) <= self.pretrain_epochs:
             return
-        latents = encode(self.module_, dataset_train.X)
+        latents = _finite(encode(self.module_, dataset_train.X))
         if self.guided_:
             self.guidance.move(latents)
         else:
@@ -292,9 +302,9 @@ def fit_view(estimator, X, knowledge, rng, task):
     )
     fit_net(net, X, estimator=estimator, context=task)
     if not net.guided_:  # training ended before the joint epochs
-        guidance.start(encode(net.module_, _as_tensor(X, device)))
+        guidance.start(_finite(encode(net.module_, _as_tensor(X, device))))
     _trim(net)
-    latents = torch.as_tensor(encode_rows(net, X))
+    latents = _finite(torch.as_tensor(encode_rows(net, X)))
     guidance.prototypes = guidance.prototypes.to(latents)
     partition = guidance.log_assign(latents).exp()
     return net, LearnedView(
@@ -303,7 +313,10 @@ def fit_view(estimator, X, knowledge, rng, task):
 
 
 def _as_tensor(array, device):
-    return None if array is None else torch.as_tensor(array, dtype=torch.float32, device=device)
+    if array is None:
+        return None
+    # A copy: torch warns about read-only memory, as of a knowledge base in a memmap.
+    return torch.tensor(array, dtype=torch.float32, device=device)
 
 
 def _trim(net):

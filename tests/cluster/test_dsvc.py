@@ -4,7 +4,9 @@ import copy
 import pickle
 import types
 from dataclasses import replace
+from itertools import permutations
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -19,6 +21,7 @@ from torch.nn import functional as F
 
 from skicml.cluster import DSVC, _dsvc_torch
 from skicml.cluster._dsvc import (
+    _kmeans_centers,
     _updated_prototypes,
     _view_weights,
     match_partitions,
@@ -188,6 +191,15 @@ def test_a_stream_goes_on_after_pickling(blobs, fitted):
     assert_same_stream(fitted, stream)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_stream_goes_on_from_read_only_memory(blobs, fitted, tmp_path):
+    first, *others = blocks_of(blobs[0], WIDTHS)
+    joblib.dump(DSVC(3, **TINY).partial_fit(first), tmp_path / "stream")
+    stream = joblib.load(tmp_path / "stream", mmap_mode="r")
+    assert not stream.partition_.flags.writeable
+    assert_same_stream(fitted, stream_of(stream, others))
+
+
 def test_shapes_and_ranges(blobs, fitted):
     n_samples = len(blobs[0])
     assert fitted.n_views_seen_ == 3
@@ -345,6 +357,11 @@ def one_hot(labels, n_clusters):
     return np.eye(n_clusters)[labels]
 
 
+def softmax_rows(scores):
+    powers = np.exp(scores)
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
 def test_matching_undoes_a_renumbering():
     rng = np.random.RandomState(0)
     hard = one_hot(rng.randint(4, size=50), 4)
@@ -392,6 +409,49 @@ def test_empty_cluster_keeps_its_knowledge_prototype():
     mean = normalize(latents.mean(axis=0)[None])[0]
     np.testing.assert_array_equal(new[2], old[2])
     np.testing.assert_allclose(new[0], normalize((old[0] + mean)[None])[0])
+
+
+def test_the_update_of_the_knowledge_step_by_step():
+    X, _ = make_multiview_blobs(90, views=WIDTHS, noise_views=[1], random_state=0)
+    stream = DSVC(3, **TINY)
+    for block in blocks_of(X, WIDTHS):
+        old = getattr(stream, "knowledge_prototypes_", None)
+        stream.partial_fit(block)
+
+    agreement = np.zeros((3, 3))
+    for a, b in permutations(range(3), 2):
+        overlap = stream.view_partitions_[a].T @ stream.view_partitions_[b] / 90
+        best = max(overlap[range(3), order].sum() for order in permutations(range(3)))
+        agreement[a, b] = max(0, (best - 1 / 3) / (1 - 1 / 3))
+    mean = agreement.sum(axis=1) / 2
+    weights = np.maximum(mean / mean.max(), 0.01)
+    np.testing.assert_allclose(stream.view_weights_, weights)
+    assert weights.min() < 0.9
+
+    distances = ((stream.embedding_[:, None] - stream.cluster_centers_) ** 2).sum(axis=2)
+    nearest = np.sort(distances, axis=1)
+    scale = np.median(nearest[:, 1] - nearest[:, 0]) / 2
+    partition = softmax_rows(-(distances - nearest[:, :1]) / scale)
+    np.testing.assert_allclose(stream.partition_, partition, rtol=1e-6, atol=1e-12)
+    np.testing.assert_array_equal(stream.labels_, partition.argmax(axis=1))
+
+    latents = stream.embedding_[:, 32:] / np.sqrt(weights[2])
+    share = weights[2] / weights.sum()
+    new = normalize((1 - share) * old + share * normalize(partition.T @ latents))
+    np.testing.assert_allclose(stream.knowledge_prototypes_, new, atol=1e-8)
+
+
+def test_the_better_of_two_starts_of_kmeans():
+    points = np.array([[0.0, 0], [0, 2], [40, 0], [40, 2], [90, 0], [90, 2]])
+    means = np.array([[90.0, 1], [0, 1], [40, 1]])
+    good = one_hot([1, 1, 2, 2, 0, 0], 3)
+    rng = np.random.RandomState(0)
+    # As good as any: the old clusters stay, in their order.
+    np.testing.assert_array_equal(_kmeans_centers(points, good, 3, 10, rng), means)
+    # Two true clusters merged and one split: a start from scratch undoes it.
+    merged = one_hot([0, 0, 0, 0, 1, 2], 3)
+    centers = _kmeans_centers(points, merged, 3, 10, rng)
+    np.testing.assert_array_equal(centers[centers[:, 0].argsort()], means[means[:, 0].argsort()])
 
 
 # --- guidance ----------------------------------------------------------------------------
@@ -457,6 +517,55 @@ def test_prototypes_are_numbered_as_in_the_history():
     other.start(latents)
     torch.testing.assert_close(other.prototypes, guidance.prototypes[renumbering])
     torch.testing.assert_close(other.targets(latents), guidance.targets(latents)[:, renumbering])
+
+
+def test_a_view_that_agrees_in_part_step_by_step():
+    latents = unit_latents()
+    alone = make_guidance()
+    alone.start(latents)
+    own = F.one_hot(alone.log_assign(latents).argmax(dim=1), 3).float()
+    partition = F.softmax(2 * own + unit_latents(40, 3, seed=1), dim=1)
+    anchors = unit_latents(3, seed=2)
+    guidance = make_guidance(partition, anchors)
+    guidance.start(latents)
+    h = guidance.share
+    assert 0.1 < h < 0.4
+    Z, P, H, R = (t.double().numpy() for t in (latents, guidance.prototypes, anchors, partition))
+
+    q = softmax_rows(Z @ P.T / 0.2)
+    P = normalize(P / 2 + normalize(((1 - h) * q + h * R).T @ Z) / 2)
+    guidance.move(latents)
+    np.testing.assert_allclose(guidance.prototypes, P, atol=1e-5)
+
+    q = softmax_rows(Z @ P.T / 0.2)
+    guide = softmax_rows((1 - h) * np.log(q + 1e-6) + h * np.log(R + 1e-3))
+    target = guide**2 / guide.sum(axis=0)
+    target /= target.sum(axis=1, keepdims=True)
+    targets = guidance.targets(latents)
+    np.testing.assert_allclose(targets, target, rtol=1e-4, atol=1e-6)
+
+    divergence = (target * np.log(target / q)).sum(axis=1).mean()
+    assert guidance.divergence(latents, targets).item() == pytest.approx(divergence, rel=1e-4)
+    crossed = softmax_rows(normalize(q.T @ Z) @ H.T / 0.2)
+    entropy = -np.log(np.diag(crossed)).mean()
+    assert guidance.inconsistency(latents).item() == pytest.approx(h * entropy, rel=1e-4)
+
+
+def test_the_joint_training_has_its_own_optimiser_at_half_the_rate(monkeypatch, blobs):
+    steps = []
+
+    class Recording(_dsvc_torch.ViewNet):
+        def get_loss(self, *args, **kwargs):
+            steps.append((self.guided_, self.optimizer_, self.optimizer_.param_groups[0]["lr"]))
+            return super().get_loss(*args, **kwargs)
+
+    monkeypatch.setattr(_dsvc_torch, "ViewNet", Recording)
+    DSVC(3, learning_rate=0.01, **TINY).fit(blobs[0])
+    assert [(guided, lr) for guided, _, lr in steps] == [(False, 0.01)] * 2 + [(True, 0.005)] * 2
+    optimisers = [optimiser for _, optimiser, _ in steps]
+    assert optimisers[0] is optimisers[1]
+    assert optimisers[1] is not optimisers[2]
+    assert optimisers[2] is optimisers[3]
 
 
 def test_losses_in_closed_form():
@@ -564,7 +673,12 @@ def test_another_seed_gives_another_embedding(blobs, fitted):
         ({"n_clusters": 91}, r"n_samples=90 should be >= n_clusters=91"),
         ({"views": [6, 4]}, "add up to 10, but X has 15"),
         ({"views": "auto"}, "DataFrame"),
-        ({"hidden_layer_sizes": (4, 0)}, "hidden_layer_sizes must be > 0"),
+        ({"hidden_layer_sizes": (4, 0)}, "hidden_layer_sizes must be integers > 0"),
+        ({"hidden_layer_sizes": (8.0,)}, "hidden_layer_sizes must be integers > 0"),
+        ({"hidden_layer_sizes": ("a",)}, "hidden_layer_sizes must be integers > 0"),
+        ({"hidden_layer_sizes": [[3, 4]]}, "hidden_layer_sizes must be integers > 0"),
+        ({"learning_rate": 1e30}, "Lower learning_rate"),
+        ({"learning_rate": 1e30, "max_epochs": 0}, "Lower learning_rate"),
     ],
 )
 def test_bad_parameters(blobs, params, match):
