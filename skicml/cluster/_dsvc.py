@@ -258,8 +258,8 @@ class DSVC(
         Raises
         ------
         ValueError
-            If `views` does not fit X, there are fewer samples than clusters, or `device` is
-            "cuda" and there is none.
+            If `views` does not fit X, there are fewer samples than clusters, a hidden layer
+            has no positive width, training diverged, or `device` is "cuda" and there is none.
         """
         names = _get_feature_names(X)
         X = self._checked(X)
@@ -287,7 +287,8 @@ class DSVC(
         ------
         ValueError
             If the number of samples is not that of the views before, there are fewer samples
-            than clusters, or `n_clusters` or `n_components` changed within the stream.
+            than clusters, `n_clusters` or `n_components` changed within the stream, or
+            training diverged.
         """
         names = _get_feature_names(X)
         X = self._checked(X)
