@@ -522,6 +522,20 @@ def test_new_rows_are_as_good_as_training_rows():
     assert np.mean(same) >= 0.8
 
 
+def test_new_rows_take_the_consensus_into_account():
+    X, _ = _blobs(rate=0.5)
+    bacdl = BACDL(3, views=VIEWS, random_state=0).fit(X)
+
+    def distance():
+        difference = bacdl.transform(X) - bacdl.embedding_
+        return np.linalg.norm(difference) / np.linalg.norm(bacdl.embedding_)
+
+    with_consensus = distance()
+    assert with_consensus < 0.3  # the same space, so the same scale
+    bacdl._beta = 0.0
+    assert distance() > 2 * with_consensus
+
+
 def test_rows_are_embedded_independently(monkeypatch):
     X, _ = _blobs()
     bacdl = BACDL(3, views=VIEWS, random_state=0).fit(X)
