@@ -4,9 +4,11 @@ A view is a set of columns that describe the same samples. A view that was not r
 a sample is a block of NaN in its row.
 """
 
+from collections.abc import Sequence
 from numbers import Integral
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 def _prefix_views(columns):
@@ -139,7 +141,7 @@ def observed_views(X, blocks):
     return ~missing
 
 
-def stack_views(arrays):
+def stack_views(arrays: Sequence[ArrayLike]) -> tuple[np.ndarray, list[int]]:
     """Turn a list of views into the one X, with block widths, that skicml takes.
 
     Parameters

@@ -1,12 +1,13 @@
 """Compare clusterings through the best one-to-one matching of their clusters."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 
-def match_labels(overlap):
+def match_labels(overlap: ArrayLike) -> np.ndarray:
     """One-to-one matching of clusters with the largest total overlap (Hungarian method).
 
     Parameters
@@ -31,7 +32,7 @@ def match_labels(overlap):
     return linear_sum_assignment(np.asarray(overlap), maximize=True)[1]
 
 
-def clustering_accuracy_score(labels_true, labels_pred):
+def clustering_accuracy_score(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:
     """Share of samples whose cluster is the one matched to their class.
 
     The clusters are matched to the classes one to one so that the share is largest; clusters

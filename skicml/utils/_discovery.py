@@ -40,7 +40,9 @@ def _is_estimator(obj):
     return inspect.isclass(obj) and issubclass(obj, BaseEstimator) and not inspect.isabstract(obj)
 
 
-def all_estimators(type_filter=None, package=None):
+def all_estimators(
+    type_filter: str | list[str] | None = None, package: str | None = None
+) -> list[tuple[str, type]]:
     """List the public estimators of skicml.
 
     Parameters
