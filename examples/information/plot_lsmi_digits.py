@@ -40,10 +40,9 @@ print(f"all together {lsmi.mean_interactions_.sum():.2f} of {-lsmi.class_log_pri
 # %%
 # Digit by digit
 # --------------
-# The sum of a bar, down and up, is what both halves together tell about the digit; no more than
-# log 10 = 2.3 nats can be told. Where the left half of a digit looks like that of others, the right
-# half must tell. Below zero, a half misleads: its classifier gave the true digit less than its
-# share.
+# The sum of a bar, up and down, is what both halves together tell about the digit; no more than
+# log 10 = 2.3 nats can be told. Below zero stands misinformation: such a half alone tells less
+# about the digit than what counts as told by both. The left halves of ones and sevens do so most.
 
 
 def draw_bars(ax, means):

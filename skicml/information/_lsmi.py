@@ -36,6 +36,8 @@ from skicml.information._pointwise import (
 INTERACTIONS = ("redundancy", "uniqueness1", "uniqueness2", "synergy")
 # Least probability that a classifier is believed to give: bounds i(x;y) from below.
 _MIN_PROBA = 1e-12
+# Three classifiers and two densities.
+_N_PARTS = 5
 
 
 class LSMI(CallbackSupportMixin, TransformerMixin, BaseEstimator):
@@ -255,9 +257,8 @@ class LSMI(CallbackSupportMixin, TransformerMixin, BaseEstimator):
 
         folds = _test_folds(self.cv, scaled, codes)
 
-        context = self._init_callback_context(
-            max_subtasks=5 * (len(folds) + 1), sequential_subtasks=False
-        )
+        n_tasks = _N_PARTS * (len(folds) + 1)
+        context = self._init_callback_context(max_subtasks=n_tasks, sequential_subtasks=False)
         context.call_on_fit_task_begin(estimator=self, X=data, y=y)
         parts, log_proba, entropies = self._cross_fit(scaled, codes, blocks, folds, context)
         pointwise_mi = pointwise_information(log_proba, log_prior, codes)
@@ -553,7 +554,7 @@ class LSMI(CallbackSupportMixin, TransformerMixin, BaseEstimator):
         )
         return [
             _Parts(fitted[start : start + 3], fitted[start + 3 : start + 5], views, codes.max() + 1)
-            for start in range(0, len(fitted), 5)
+            for start in range(0, len(fitted), _N_PARTS)
         ]
 
     def _unfitted(self, n_samples):
@@ -658,7 +659,7 @@ def _test_folds(cv, X, codes):
     if cv is None:
         return []
     folds = list(check_cv(cv, codes, classifier=True).split(X, codes))
-    tested = np.concatenate([test for _, test in folds])
+    tested = np.concatenate([np.arange(0), *(test for _, test in folds)])
     if not np.array_equal(np.sort(tested), np.arange(len(X))):
         raise ValueError("cv must test every row exactly once, as KFold does.")
     return folds

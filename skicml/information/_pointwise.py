@@ -29,11 +29,14 @@ def decompose(pointwise_mi, entropies):
         r, u1, u2, s.
     """
     mi1, mi2, joint = np.moveaxis(pointwise_mi, -1, 0)
-    h1, h2 = np.moveaxis(entropies, -1, 0)
-    # Each mutual information is h(x) - h(x|y), and both terms are monotone on the lattice.
-    informative = np.minimum(h1, h2)
-    misinformative = np.minimum(h1 - mi1, h2 - mi2)
-    r = informative - misinformative
+    # Each mutual information is h(x) - h(x|y), and both terms are monotone on the lattice:
+    # r = min(h1, h2) - min(h1 - i1, h2 - i2). Only how far an entropy exceeds the smaller one
+    # counts; two infinite ones, where both densities vanish, are equal.
+    smaller = entropies.min(axis=-1, keepdims=True)
+    excess = np.zeros(entropies.shape)
+    np.subtract(entropies, smaller, out=excess, where=entropies != smaller)
+    excess1, excess2 = np.moveaxis(excess, -1, 0)
+    r = np.maximum(mi1 - excess1, mi2 - excess2)
     return np.stack([r, mi1 - r, mi2 - r, joint - mi1 - mi2 + r], axis=-1)
 
 

@@ -8,6 +8,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, StratifiedKFold
+from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
@@ -85,6 +86,18 @@ def test_redundancy_is_that_of_the_two_monotone_components():
 def test_only_the_difference_of_the_entropies_counts():
     mi, h = _random_quantities()
     np.testing.assert_allclose(decompose(mi, h), decompose(mi, h + 7), atol=1e-12)
+
+
+def test_entropies_may_be_infinite():
+    """A density of bounded support gives rows outside it probability 0."""
+    mi = np.tile([1.0, 0.5, 1.2], (3, 1))
+    h = np.array([[np.inf, np.inf], [np.inf, 2.0], [2.0, np.inf]])
+    np.testing.assert_allclose(decompose(mi, h)[:, 0], [1.0, 0.5, 1.0])
+    X, y = load_iris(return_X_y=True)
+    lsmi = quick(density=KernelDensity(kernel="tophat", bandwidth=0.1), cv=3).fit(X, y)
+    assert np.isinf(lsmi.entropies_).all(axis=1).any()
+    assert np.isfinite(lsmi.interactions_).all()
+    assert np.isfinite(lsmi.transform(X + 9)).all()
 
 
 def test_swapping_the_views_swaps_the_uniqueness():
@@ -625,7 +638,7 @@ def test_one_column_makes_no_two_views(iris):
         quick().fit(X[:, :1], y)
 
 
-@pytest.mark.parametrize("cv", [ShuffleSplit(2), [([0, 1], [2, 3])]])
+@pytest.mark.parametrize("cv", [ShuffleSplit(2), [([0, 1], [2, 3])], []])
 def test_cv_must_test_every_row_once(iris, cv):
     with pytest.raises(ValueError, match="cv must test every row exactly once"):
         quick(cv=cv).fit(*iris)
