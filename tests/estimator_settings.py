@@ -42,6 +42,13 @@ SETTINGS = {
             {"n_clusters": 3, "normalize": "softmax", "max_iter": 20, "random_state": 0},
             _SINGLE_NAN,
         ),
+        Setting(
+            {"n_clusters": 3, "init": "random", "max_iter": 20, "random_state": 0},
+            {
+                **_SINGLE_NAN,
+                "check_clustering": "an uninformed start ends in poor optima, as in the paper",
+            },
+        ),
     ],
     "DPTSUCB": [
         Setting({"horizon": 1000, **_ANY_REWARD}),
