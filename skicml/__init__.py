@@ -10,9 +10,13 @@ _PACKAGES = (
     "cluster",
     "datasets",
     "decomposition",
+    "density_ratio",
+    "generative",
     "information",
     "metrics",
     "privacy",
+    "time_series",
+    "transport",
     "utils",
 )
 

@@ -1,0 +1,3 @@
+"""Ratios of two densities from samples."""
+
+__all__ = []

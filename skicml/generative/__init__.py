@@ -1,0 +1,3 @@
+"""Generative models: denoising diffusion."""
+
+__all__ = []

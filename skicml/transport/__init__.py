@@ -1,0 +1,3 @@
+"""Optimal transport between two samples."""
+
+__all__ = []
