@@ -4,10 +4,10 @@ An estimator builds an ``nn.Module`` and a :class:`SeededNet` in ``fit`` and tra
 :func:`fit_net`. Everything here imports torch, so estimators import it inside their methods.
 """
 
-from skicml._torch._data import TensorDataset, TensorLoader
+from skicml._torch._data import StepLoader, TensorDataset, TensorLoader
 from skicml._torch._device import resolve_device
 from skicml._torch._ema import EMA
-from skicml._torch._net import SeededNet, fit_net
+from skicml._torch._net import SeededNet, fit_net, n_epochs_of
 from skicml._torch._seeding import draw_seed, seeded_init
 from skicml._torch._stopping import EarlyStopping, StopTraining
 
@@ -15,11 +15,13 @@ __all__ = [
     "EMA",
     "EarlyStopping",
     "SeededNet",
+    "StepLoader",
     "StopTraining",
     "TensorDataset",
     "TensorLoader",
     "draw_seed",
     "fit_net",
+    "n_epochs_of",
     "resolve_device",
     "seeded_init",
 ]

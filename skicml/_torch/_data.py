@@ -1,5 +1,7 @@
 """Data sets in memory and batches that are slices of tensors."""
 
+from itertools import islice
+
 import numpy as np
 import torch
 
@@ -101,7 +103,51 @@ class TensorLoader:
             for start in self._starts():
                 yield self.dataset[start : start + self.batch_size]
             return
-        order = torch.randperm(len(self.dataset), generator=self.generator)
-        order = order.to(_first(self.dataset.X).device)
+        order = _random_order(self.dataset, self.generator)
         for start in self._starts():
             yield self.dataset[order[start : start + self.batch_size]]
+
+
+def _random_order(dataset, generator):
+    """All row numbers in random order, on the device of the data."""
+    order = torch.randperm(len(dataset), generator=generator)
+    return order.to(_first(dataset.X).device)
+
+
+class StepLoader:
+    """A given number of shuffled batches, however many rows there are, cut into epochs.
+
+    Passes over the data follow one another across the epochs. Each pass takes a new random
+    order and leaves out the rows that do not fill a batch; fewer rows than a batch make one
+    batch of all.
+
+    Parameters
+    ----------
+    dataset : TensorDataset
+        The data.
+    batch_size : int
+        Rows a batch.
+    generator : torch.Generator
+        Source of the order.
+    n_steps : int
+        Number of batches in all.
+    steps_per_epoch : int
+        Number of batches of each iteration over the loader but the last one.
+    """
+
+    def __init__(self, dataset, *, batch_size, generator, n_steps, steps_per_epoch):
+        self.dataset = dataset
+        self.batch_size = min(batch_size, len(dataset))
+        self.generator = generator
+        self.steps_per_epoch = steps_per_epoch
+        self._batches = islice(self._endless(), n_steps)
+
+    def _endless(self):
+        last_start = len(self.dataset) - self.batch_size
+        while True:
+            order = _random_order(self.dataset, self.generator)
+            for start in range(0, last_start + 1, self.batch_size):
+                yield self.dataset[order[start : start + self.batch_size]]
+
+    def __iter__(self):
+        return islice(self._batches, self.steps_per_epoch)

@@ -1,12 +1,13 @@
 """skorch's training loop: seeded, in memory, reporting to scikit-learn's callbacks."""
 
 from contextlib import contextmanager
+from math import ceil
 
 import torch
 from skorch import NeuralNet
 from skorch.callbacks import Callback, PassthroughScoring
 
-from skicml._torch._data import TensorDataset, TensorLoader
+from skicml._torch._data import StepLoader, TensorDataset, TensorLoader
 from skicml._torch._seeding import seeded_init
 from skicml._torch._stopping import StopTraining
 
@@ -33,6 +34,9 @@ class SeededNet(NeuralNet):
         As in skorch, with parameters ``optimizer__*``.
     min_batch_size : int, default=1
         Leave out a last training batch with fewer rows, see :class:`TensorLoader`.
+    steps_per_epoch : int, default=50
+        Gradient steps between two reports where training is counted in steps, see
+        :func:`fit_net`.
     **kwargs : dict
         Other parameters of :class:`skorch.NeuralNet`: ``lr``, ``max_epochs``,
         ``batch_size``, ``callbacks`` (e.g. ``skorch.callbacks.GradientNormClipping``,
@@ -42,6 +46,8 @@ class SeededNet(NeuralNet):
     ----------
     generator_ : torch.Generator
         CPU generator that orders the batches and is at hand for training steps.
+    n_steps_ : int or None
+        Gradient steps of the present training; None where epochs are counted.
     """
 
     def __init__(
@@ -52,10 +58,12 @@ class SeededNet(NeuralNet):
         seed=0,
         optimizer=torch.optim.Adam,
         min_batch_size=1,
+        steps_per_epoch=50,
         **kwargs,
     ):
         self.seed = seed
         self.min_batch_size = min_batch_size
+        self.steps_per_epoch = steps_per_epoch
         defaults = {"train_split": None, "verbose": 0}
         super().__init__(module, criterion, optimizer=optimizer, **(defaults | kwargs))
 
@@ -72,6 +80,7 @@ class SeededNet(NeuralNet):
         with seeded_init(self.seed):
             super().initialize()
         self.generator_ = torch.Generator().manual_seed(self.seed)
+        self.n_steps_ = None
         return self
 
     def get_dataset(self, X, y=None):
@@ -82,6 +91,14 @@ class SeededNet(NeuralNet):
     def get_iterator(self, dataset, training=False):
         if not training:
             return TensorLoader(dataset, batch_size=self.batch_size)
+        if self.n_steps_ is not None:
+            return StepLoader(
+                dataset,
+                batch_size=self.batch_size,
+                generator=self.generator_,
+                n_steps=self.n_steps_,
+                steps_per_epoch=self.steps_per_epoch,
+            )
         return TensorLoader(
             dataset,
             batch_size=self.batch_size,
@@ -135,7 +152,12 @@ def _reporting(net, estimator, context):
         net.callbacks_.remove(callback)
 
 
-def fit_net(net, X, y=None, *, epochs=None, estimator=None, context=None):
+def n_epochs_of(n_steps, steps_per_epoch=50):
+    """Number of epochs, which are the tasks that callbacks see, of a number of steps."""
+    return ceil(n_steps / steps_per_epoch)
+
+
+def fit_net(net, X, y=None, *, epochs=None, steps=None, estimator=None, context=None):
     """Train a net: the one way in which skicml's estimators do it.
 
     A net that has been trained goes on from where it is (warm start).
@@ -148,6 +170,9 @@ def fit_net(net, X, y=None, *, epochs=None, estimator=None, context=None):
         Training data; axis 0 counts the samples.
     epochs : int or None, default=None
         Number of epochs; None means ``net.max_epochs``.
+    steps : int or None, default=None
+        Number of gradient steps, in place of `epochs`: the cost does not depend on the number
+        of rows. An epoch is then ``net.steps_per_epoch`` steps, see :func:`n_epochs_of`.
     estimator : estimator instance or None, default=None
         The scikit-learn estimator being fitted.
     context : sklearn.callback.CallbackContext or None, default=None
@@ -161,5 +186,8 @@ def fit_net(net, X, y=None, *, epochs=None, estimator=None, context=None):
     """
     if not net.initialized_:
         net.initialize()
+    net.n_steps_ = steps
+    if steps is not None:
+        epochs = n_epochs_of(steps, net.steps_per_epoch)
     with _reporting(net, estimator, context):
         return net.partial_fit(X, y, epochs=epochs)

@@ -8,7 +8,7 @@ from sklearn.utils import check_random_state
 
 # torch initialises parameters from the one global generator of the process: two threads that
 # initialise at the same time would read each other's stream.
-_INIT_LOCK = threading.Lock()
+_INIT_LOCK = threading.RLock()  # a block may stand within another
 
 
 def draw_seed(random_state):
