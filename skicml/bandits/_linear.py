@@ -11,6 +11,7 @@ from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import validate_data
 
 from skicml.bandits._base import BasePolicy
+from skicml.utils._magnitude import check_magnitude
 
 
 class BaseLinearPolicy(BasePolicy):
@@ -225,6 +226,7 @@ class BaseLinearPolicy(BasePolicy):
             raise ValueError(
                 f"action must have shape ({self.n_features_in_},), got {action.shape}."
             )
+        check_magnitude(action, "action")
         # our own action may lie outside by the rounding of a solver
         if self._asked is None or not np.array_equal(action, self._vector(self._asked)):
             self._check_action(action)
@@ -283,6 +285,8 @@ class BaseLinearPolicy(BasePolicy):
             raise ValueError(
                 f"y must have 1, 2 or 3 dimensions, none of them 0, got shape {records.shape}."
             )
+        check_magnitude(candidates, "X")
+        check_magnitude(records, "y")
         if records.ndim == 1:
             records = records[:, None]
         return candidates, records[:, None, :] if records.ndim == 2 else records
@@ -315,6 +319,7 @@ class BaseLinearPolicy(BasePolicy):
         outcome = np.atleast_1d(np.asarray(outcome, dtype=np.float64))
         if outcome.ndim != 1 or not outcome.size or not np.isfinite(outcome).all():
             raise ValueError(f"outcome must be finite, 1-D and not empty, got {outcome!r}.")
+        check_magnitude(outcome, "outcome")
         if self.n_outcomes_ not in (None, len(outcome)):
             raise ValueError(f"outcome must have shape ({self.n_outcomes_},), got {outcome.shape}.")
         self.n_outcomes_ = len(outcome)

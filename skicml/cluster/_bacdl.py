@@ -26,6 +26,7 @@ from skicml.cluster._bacdl_init import initial_factors
 from skicml.cluster._bacdl_new_rows import embed_rows, membership_centers
 from skicml.cluster._bacdl_scaling import BlockScaler
 from skicml.cluster._bacdl_updates import Block, sweep
+from skicml.utils._fitting import all_or_nothing
 from skicml.utils._progress import fit_steps
 
 # New rows are embedded in batches of this size: they are independent, and so few of them stay
@@ -222,6 +223,7 @@ class BACDL(
         self.n_init = n_init
         self.random_state = random_state
 
+    @all_or_nothing
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None):
@@ -365,7 +367,7 @@ class BACDL(
                 f"BACDL did not converge in max_iter={self.max_iter} sweeps: the last one lowered "
                 f"the objective by more than tol={self.tol} of it. Raise max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=6,
             )
         return np.array(history)
 

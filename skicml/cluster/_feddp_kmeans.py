@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skicml.cluster._federated import LocalBackend, ServerState, broadcast_of, server_update
 from skicml.privacy import PrivacyLeakWarning, composed_epsilon, split_budget
+from skicml.utils._fitting import all_or_nothing
 
 _DTYPES = [np.float64, np.float32]
 
@@ -251,6 +252,7 @@ class FedDPKMeans(
         self.accountant = accountant
         self.random_state = random_state
 
+    @all_or_nothing
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, *, groups=None):
@@ -452,7 +454,7 @@ class FedDPKMeans(
                 "server_data is None: the server draws its rows uniformly from a ball, which "
                 "gives poor results in more than a few dimensions.",
                 UserWarning,
-                stacklevel=6,
+                stacklevel=7,
             )
             return None
         server_data = check_array(self.server_data, dtype=np.float64, input_name="server_data")
@@ -475,7 +477,7 @@ class FedDPKMeans(
                 "clip_norm is taken from the private rows of X: the privacy guarantee does not "
                 "hold. Give clip_norm or server_data.",
                 PrivacyLeakWarning,
-                stacklevel=6,
+                stacklevel=7,
             )
         norms = row_norms(rows if server_data is None else server_data)
         return float(norms.max()) or 1.0

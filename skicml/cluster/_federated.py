@@ -428,7 +428,7 @@ def _weighted_kmeans(weights, state):
             f"{threshold:.3g}. The server data may be far from the clients' data, or epsilon too "
             "small for the number of rows.",
             UserWarning,
-            stacklevel=7,  # the call of fit
+            stacklevel=8,  # the call of fit
         )
     kept = weights >= threshold
     points = state.server_data[kept] @ state.components.T

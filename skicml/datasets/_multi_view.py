@@ -139,6 +139,13 @@ def load_leaves100(*, return_X_y=False, as_frame=False):
     ----------
     C. Mallah, J. Cope and J. Orwell, "One-hundred plant species leaves data set", UCI
     Machine Learning Repository, doi 10.24432/C5RG76.
+
+    Examples
+    --------
+    >>> from skicml.datasets import load_leaves100
+    >>> leaves = load_leaves100()  # doctest: +SKIP
+    >>> leaves.data.shape, leaves.views  # doctest: +SKIP
+    ((1600, 192), [64, 64, 64])
     """
     source = "UCI, doi 10.24432/C5RG76, CC BY 4.0; arrays X0, X1, X2, y, view_names"
     blocks, y, names = _read_views(external_file("multiview/leaves100.npz", source))

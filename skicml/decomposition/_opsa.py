@@ -26,6 +26,7 @@ from skicml.decomposition._factored import (
     spectral_factors,
     trimmed_mean,
 )
+from skicml.utils._fitting import all_or_nothing
 from skicml.utils._progress import fit_steps
 
 _COARSE_TOL = 1e-3  # where the descent stops when sweeps follow; see the Notes of OPSA
@@ -219,6 +220,7 @@ class OPSA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMix
         self.center = center
         self.random_state = random_state
 
+    @all_or_nothing
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None):
@@ -432,7 +434,7 @@ class OPSA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMix
                 f"OPSA stopped at max_iter={self.max_iter} before its steps were short. Increase "
                 "max_iter, or decrease decay.",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=7,
             )
 
     def _refine(self, context, table, weight, left, right):

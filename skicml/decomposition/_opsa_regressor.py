@@ -19,6 +19,7 @@ from skicml.decomposition._factored import (
     spectral_factors,
     trimmed_mean,
 )
+from skicml.utils._fitting import all_or_nothing
 from skicml.utils._progress import fit_steps
 
 _NORMAL_MAD = 1.4826  # MAD of a normal distribution x this = its standard deviation
@@ -202,6 +203,7 @@ class OPSARegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         self.random_state = random_state
         self.warm_start = warm_start
 
+    @all_or_nothing
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y):
@@ -353,7 +355,7 @@ class OPSARegressor(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return best_left, best_right, curve
 
     def _warn(self, what):
-        warnings.warn(f"OPSARegressor {what}.", ConvergenceWarning, stacklevel=4)
+        warnings.warn(f"OPSARegressor {what}.", ConvergenceWarning, stacklevel=7)
 
     def _step_rule(self, problem):
         if self.step_size == "geometric":
@@ -507,7 +509,7 @@ def _warn_if_few_samples(n_samples, shape, n_components):
             f"needs for a coefficient matrix of shape {shape}: the fit may be wrong or diverge. "
             "Use more samples or fewer components.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=6,
         )
 
 

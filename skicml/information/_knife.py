@@ -18,6 +18,8 @@ from sklearn.utils.validation import (
 
 # Numbers in the whitened rows of all components that are held at once.
 _CHUNK = 2**22
+# Squares of larger distances, summed over features, overflow in single precision.
+_LARGEST_DISTANCE = 1e16
 
 
 class KnifeDensity(CallbackSupportMixin, DensityMixin, BaseEstimator):
@@ -158,7 +160,8 @@ class KnifeDensity(CallbackSupportMixin, DensityMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If X has fewer rows than `n_components`, or training diverges.
+            If X has fewer rows than `n_components`, or training diverges, or the values of X
+            lie too far apart for single precision.
         """
         from skicml._torch import fit_net
 
@@ -170,7 +173,9 @@ class KnifeDensity(CallbackSupportMixin, DensityMixin, BaseEstimator):
         context = self._init_callback_context(max_subtasks=self.max_epochs)
         context.call_on_fit_task_begin(estimator=self, X=rows)
         center = rows.mean(axis=0, dtype=np.float64)
-        centered = (rows - center).astype(np.float32)
+        centered = rows - center
+        _check_spread(centered)
+        centered = centered.astype(np.float32)
         net = fit_net(self._make_net(centered), centered, estimator=self, context=context)
         mixture = net.module_.to_numpy()
         if not all(np.isfinite(array).all() for array in mixture):
@@ -284,3 +289,12 @@ class KnifeDensity(CallbackSupportMixin, DensityMixin, BaseEstimator):
         log_det = np.log(np.diagonal(self.precisions_cholesky_, axis1=1, axis2=2)).sum(axis=1)
         log_peak = np.log(self.weights_) + log_det - X.shape[1] / 2 * np.log(2 * np.pi)
         return logsumexp(log_peak[:, None] - np.square(latents).sum(axis=2) / 2, axis=0)
+
+
+def _check_spread(centered):
+    largest = np.abs(centered).max()
+    if not largest <= _LARGEST_DISTANCE:
+        raise ValueError(
+            f"X holds values {largest:.1e} from their mean, but single precision bears at most "
+            f"{_LARGEST_DISTANCE:.0e}: scale X first, for instance with StandardScaler."
+        )

@@ -29,16 +29,6 @@ def margins(Phi, actions):
     return (np.atleast_2d(actions) @ np.transpose(Phi)).min(axis=1)
 
 
-def cone_rows(n_rows, seed, margin=0.4, spread=0.8):
-    """Rows around u = (1, 1, 1) / sqrt(3): the best margin over the box is at its corner u."""
-    rng = np.random.RandomState(seed)
-    u = np.ones(3) / np.sqrt(3)
-    across = rng.standard_normal((n_rows, 3))
-    across -= np.outer(across @ u, u)
-    across /= np.linalg.norm(across, axis=1, keepdims=True)
-    return margin * u + spread * across
-
-
 def unit_corner_box(d):
     """Bounds of the box ``[-1, 1]^d / sqrt(d)``, whose corners have norm 1."""
     corner = np.full(d, 1 / np.sqrt(d))

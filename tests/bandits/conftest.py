@@ -1,5 +1,15 @@
 import pytest
 
+from skicml.datasets import make_beta_bandit
+
+MEANS = [0.7, 0.5, 0.3, 0.1]
+
+
+@pytest.fixture
+def table():
+    """Rewards of 1500 rounds of four arms."""
+    return make_beta_bandit(MEANS, 1500, random_state=3)
+
 
 @pytest.fixture(scope="session")
 def standard_means():

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
+from benchmarks.fast import cone_rows
 from skicml.bandits import FAST
 from skicml.bandits._ridge import RidgeState
-from tests.bandits._linear_oracles import PHI, Oracle, cone_rows, make_fast, unit_corner_box
+from tests.bandits._linear_oracles import PHI, Oracle, make_fast, unit_corner_box
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])

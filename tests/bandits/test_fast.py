@@ -14,12 +14,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, scale
 
+from benchmarks.fast import cone_rows
 from skicml.bandits import FAST, make_bandit_lp
 from tests.bandits._linear_oracles import (
     BEST,
     PHI,
     Oracle,
-    cone_rows,
     make_fast,
     margins,
     unit_corner_box,

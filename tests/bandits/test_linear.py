@@ -142,3 +142,17 @@ def test_bad_input(pool):
         RandomSearch(random_state=0).reset(n_features=2).tell([0.0, 1.0], [])
     with pytest.raises(TypeError, match="abstract"):
         BaseLinearPolicy()
+
+
+def test_values_whose_squares_overflow_are_refused():
+    X, y = np.eye(3), np.ones(3)
+    with pytest.raises(ValueError, match=r"X holds a value of magnitude 1\.0e\+200"):
+        RandomSearch().fit(1e200 * X, y)
+    with pytest.raises(ValueError, match=r"y holds a value of magnitude 1\.0e\+200"):
+        RandomSearch().fit(X, 1e200 * y)
+    policy = RandomSearch(random_state=0).reset(n_features=3)
+    with pytest.raises(ValueError, match="action holds a value"):
+        policy.tell([1e200, 0, 0], 1.0)
+    with pytest.raises(ValueError, match="outcome holds a value"):
+        policy.tell(policy.ask(), 1e200)
+    assert policy.t_ == 0

@@ -387,6 +387,10 @@ def test_rows_and_columns_without_cells_are_named(small):
         OPSA().fit(X)
     with pytest.raises(ValueError, match="Row 7 of X has no observed cell"):
         OPSA().fit(small[0]).transform(X)
+    unfitted = OPSA()
+    with pytest.raises(ValueError, match="Row 7"):
+        unfitted.fit(X)
+    assert not hasattr(unfitted, "n_features_in_")
     X = small[0].copy()
     X[:, 3] = np.nan
     with pytest.raises(ValueError, match="Column 3 of X has no observed cell"):

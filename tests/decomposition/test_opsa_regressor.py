@@ -535,6 +535,14 @@ def test_bad_parameters(small, params, message):
         OPSARegressor(**params).fit(X, y)
 
 
+def test_words_are_no_measurements(small):
+    X, y, coef, _ = small
+    regressor = OPSARegressor(coef.shape)
+    with pytest.raises(ValueError, match="could not convert"):
+        regressor.fit(X, np.where(y > 0, "high", "low"))
+    assert not hasattr(regressor, "n_features_in_")
+
+
 def test_sparse_measurements_are_refused(small):
     X, y, coef, _ = small
     with pytest.raises(TypeError, match=r"[Ss]parse"):

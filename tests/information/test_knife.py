@@ -240,6 +240,9 @@ def test_bad_input():
         KnifeDensity().fit(np.where(X > 1, np.nan, X))
     with pytest.raises(ValueError, match=r"Training diverged: lower learning_rate=1e\+30"):
         KnifeDensity(learning_rate=1e30, max_epochs=3, random_state=0).fit(X)
+    for scale in (1e20, 1e300):
+        with pytest.raises(ValueError, match="single precision bears at most 1e\\+16: scale X"):
+            KnifeDensity(2, max_epochs=1).fit(scale * X)
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="no CUDA device"):
             KnifeDensity(device="cuda").fit(X)
