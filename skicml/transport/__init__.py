@@ -1,3 +1,6 @@
 """Optimal transport between two samples."""
 
-__all__ = []
+from skicml.transport._hiref import HiRef
+from skicml.transport._hiref_low_rank import low_rank_transport
+
+__all__ = ["HiRef", "low_rank_transport"]
