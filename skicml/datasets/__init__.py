@@ -17,8 +17,12 @@ from skicml.datasets._multi_view import (
     make_synthetic3d,
     mask_views,
 )
+from skicml.datasets._oscillators import make_duffing
+from skicml.datasets._series import inject_anomalies, make_lorenz96, make_var_process
+from skicml.datasets._sines import make_gappy_sines
 
 __all__ = [
+    "inject_anomalies",
     "load_dermatology",
     "load_leaves100",
     "load_multiple_features",
@@ -28,9 +32,13 @@ __all__ = [
     "make_bernoulli_bandit",
     "make_beta_bandit",
     "make_corrupted_low_rank",
+    "make_duffing",
     "make_federated_mixture",
+    "make_gappy_sines",
+    "make_lorenz96",
     "make_low_rank_sensing",
     "make_multiview_blobs",
     "make_synthetic3d",
+    "make_var_process",
     "mask_views",
 ]

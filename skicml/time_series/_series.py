@@ -33,7 +33,8 @@ def validate_series(estimator, X, *, reset=True, allow_nan=False, min_timepoints
     ValueError
         If `X` is not of one of the shapes, too short, or not finite.
     """
-    shape = np.shape(X)
+    # np.shape fails for containers that only convert to an array.
+    shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
     is_panel = len(shape) == 3
     if is_panel:
         X = np.asarray(X).reshape(-1, shape[2])
