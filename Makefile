@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test docs docs-gallery lint clean
+.PHONY: demo test docs docs-gallery docs-browser lint clean
 
 demo: .venv/examples.stamp
 	$(BIN)/python examples/plot_quickstart.py
@@ -20,6 +20,10 @@ docs: .venv/docs.stamp
 
 docs-gallery: .venv/docs.stamp
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+# The site in a headless Chromium; skipped where there is none.
+docs-browser: docs .venv/test.stamp
+	$(BIN)/python -m pytest tests/test_docs_browser.py
 
 # torch comes first and pinned: a bare requirement may take a build with gigabytes of CUDA.
 .venv/base.stamp: constraints.txt

@@ -81,6 +81,7 @@ html_sidebars = {
     page: []
     for page in ("index", "install", "choosing", "evidence/index", "contributing", "changelog")
 }
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "logo": {"text": "skicml", "image_light": "_static/logo.svg", "image_dark": "_static/logo.svg"},
     "header_links_before_dropdown": 6,

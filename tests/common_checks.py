@@ -14,7 +14,7 @@ import pytest
 import torch
 from numpydoc.docscrape import NumpyDocString
 from numpydoc.validate import validate
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import InvalidParameterError
@@ -29,12 +29,21 @@ def make_data(dtype=np.float64):
     return X.astype(dtype), y
 
 
+def labels_for(estimator, y):
+    """Labels 0 and 1 where the estimator takes no more than two, also if it is no classifier."""
+    tags = estimator.__sklearn_tags__().classifier_tags
+    return y if tags is None or tags.multi_class else (y > 0).astype(int)
+
+
+def fit_it(estimator, X, y):
+    """Fit, with the labels that the estimator takes where it needs them."""
+    needs_y = estimator.__sklearn_tags__().target_tags.required
+    return estimator.fit(X, labels_for(estimator, y) if needs_y else None)
+
+
 def fit(estimator, X, y):
-    """Fit a clone, with labels 0 and 1 where the estimator takes no more than two."""
-    tags = estimator.__sklearn_tags__()
-    if is_classifier(estimator) and not tags.classifier_tags.multi_class:
-        y = (y > 0).astype(int)
-    return clone(estimator).fit(X, y if tags.target_tags.required else None)
+    """Fit a clone."""
+    return fit_it(clone(estimator), X, y)
 
 
 def outputs(estimator, X):
@@ -78,10 +87,7 @@ def check_refit_forgets(estimator):
     X, y = make_data()
     once = fit(estimator, X, y)
     twice = fit(estimator, X[::2, :4], y[::2])
-    tags = estimator.__sklearn_tags__()
-    twice.fit(X, y if tags.target_tags.required else None)
-    if not is_classifier(estimator) or tags.classifier_tags.multi_class:
-        assert_same(outputs(once, X), outputs(twice, X))
+    assert_same(outputs(once, X), outputs(fit_it(twice, X, y), X))
 
 
 def check_global_generators_untouched(estimator):
@@ -142,8 +148,7 @@ def check_set_output(estimator):
     for library in ("pandas", "polars"):
         module = pytest.importorskip(library)
         framed = clone(estimator).set_output(transform=library)
-        framed.fit(X, y if estimator.__sklearn_tags__().target_tags.required else None)
-        frame = framed.transform(X)
+        frame = fit_it(framed, X, y).transform(X)
         assert isinstance(frame, module.DataFrame)
         assert list(frame.columns) == list(plain.get_feature_names_out())
         np.testing.assert_array_equal(frame.to_numpy(), expected)
@@ -229,7 +234,7 @@ def check_callbacks(estimator):
     counts = {}
     for callback in (_Watch(), _StopAtOnce()):
         watched = clone(estimator).set_callbacks(callback)
-        watched.fit(X, y if estimator.__sklearn_tags__().target_tags.required else None)
+        fit_it(watched, X, y)
         assert callback.began == callback.ended > 1
         counts[type(callback)] = callback.began
         assert outputs(watched, X)
