@@ -50,6 +50,11 @@ autosummary_generate = False
 autodoc_typehints = "none"
 toc_object_entries_show_parents = "hide"
 numpydoc_class_members_toctree = False
+# Networks show what they add to torch's modules.
+numpydoc_show_inherited_class_members = {
+    f"skicml.generative.{name}": False
+    for name in ("MLPDenoiser", "TransformerDenoiser", "UNet1dDenoiser", "UNet2dDenoiser")
+}
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

@@ -86,7 +86,12 @@ def _object_page(package, name):
     obj = _object(package, name)
     full_name = f"skicml.{package}.{name}"
     if inspect.isclass(obj):
-        directive, options = "autoclass", ["   :members:", "   :inherited-members: Exception"]
+        directive = "autoclass"
+        options = [
+            "   :members:",
+            "   :special-members: __call__",
+            "   :inherited-members: Exception, Module",
+        ]
     elif callable(obj):
         directive, options = "autofunction", []
     else:

@@ -458,8 +458,8 @@ class LSCDImputer(OneToOneFeatureMixin, TransformerMixin, BaseDiffusion):
 
         Returns
         -------
-        filled : ndarray of shape (n_quantiles, *X.shape)
-            X with its missing values replaced by each quantile.
+        filled : ndarray of shape (n_quantiles, ...)
+            X with its missing values replaced by each quantile, along a first axis.
 
         Raises
         ------
@@ -488,9 +488,9 @@ class LSCDImputer(OneToOneFeatureMixin, TransformerMixin, BaseDiffusion):
 
         Returns
         -------
-        filled : ndarray of shape (n_samples, *X.shape)
-            X with its missing values replaced by each draw. Where windows overlap, the one
-            counts whose centre is nearer.
+        filled : ndarray of shape (n_samples, ...)
+            X with its missing values replaced by each draw, along a first axis. Where windows
+            overlap, the one counts whose centre is nearer.
 
         Raises
         ------

@@ -106,7 +106,7 @@ def test_a_shift_is_recovered_exactly(schedule):
         {"cost": "euclidean"},
         {"cost": lambda X, Y: cdist(X, Y, "sqeuclidean")},
     ],
-    ids=str,
+    ids="-".join,
 )
 def test_every_mode_is_near_the_optimum(params):
     X, Y = make_pair("gaussian", 1000)
