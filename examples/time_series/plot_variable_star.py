@@ -1,7 +1,7 @@
 """
-====================================
+======================================
 The clock of a star, seen in glimpses
-====================================
+======================================
 
 A telescope that surveys the sky comes back to a star when it can: tonight, in three weeks, next
 season. Between two looks the star may have pulsed a hundred times. From 280 brightnesses over
