@@ -6,6 +6,7 @@ paper's tens of thousands: the figures are below what the method reaches with th
 """
 
 import os
+import time
 import warnings
 from pathlib import Path
 
@@ -399,6 +400,13 @@ def mortality(report, X, died, network):
 # ---- Speed ------------------------------------------------------------------------------------
 
 
+def cpu_seconds(work):
+    """Processor time of a call: unlike wall time, hardly touched by other processes."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
 def speed(report):
     """The spectral condition against none, in the same run."""
     data = make_gappy_sines(400, 48, missing_fraction=0.5, random_state=0)
@@ -407,23 +415,24 @@ def speed(report):
         imputer = LSCDImputer(conditioning=conditioning, max_iter=20, random_state=0, **SMALL)
         return lambda: imputer.fit(data.X)
 
-    row = report.timing(
+    report.timing(
         "20 training steps, 16 univariate series of 48 steps, width 32",
         "conditioning=None (CSDI)",
         training("spectrum"),
         training(None),
         repeats=3,
     )
+    milliseconds = [cpu_seconds(training(c)) / 20 * 1e3 for c in ("spectrum", None)]
     report.experiment(
         "speed: training step",
         data="16 univariate series of 48 steps, width 32",
-        metric="milliseconds a step",
+        metric="milliseconds of processor time a step",
         higher_is_better=False,
-        ours=row["ours_s"] / 20 * 1e3,
-        baseline=row["peer_s"] / 20 * 1e3,
+        ours=milliseconds[0],
+        baseline=milliseconds[1],
         baseline_name="conditioning=None (CSDI)",
-        criterion="<= 60 ms on one idle core",
-        passed=row["ours_s"] / 20 <= 0.06,
+        criterion="<= 60 ms on one core",
+        passed=milliseconds[0] <= 60,
     )
 
 

@@ -21,7 +21,7 @@ def check_magnitude(values, name):
     ValueError
         If the magnitude of a value is above 1e100.
     """
-    largest = np.abs(values).max(initial=0)
+    largest = float(np.abs(values).max(initial=0))
     if largest > _LARGEST:
         raise ValueError(
             f"{name} holds a value of magnitude {largest:.1e}, but at most {_LARGEST:.0e} can be "
