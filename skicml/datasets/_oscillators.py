@@ -58,7 +58,8 @@ def make_duffing(
     Raises
     ------
     ValueError
-        If `radius` is not an increasing pair of numbers of at least 0.
+        If `radius` is not an increasing pair of numbers of at least 0, or a trajectory runs
+        off to infinity, as it may where `beta` is negative.
 
     References
     ----------
@@ -94,12 +95,17 @@ def make_duffing(
     times = time_step * np.arange(n_timepoints)
     solution = solve_ivp(
         velocity,
-        (0, times[-1]),
+        (0, max(times[-1], time_step)),
         initial.ravel(),
         method="DOP853",
         t_eval=times,
         rtol=1e-10,
         atol=1e-10,
     )
+    if not solution.success:
+        raise ValueError(
+            f"A trajectory runs off to infinity with alpha={alpha}, beta={beta}, gamma={gamma}, "
+            f"delta={delta} over {n_timepoints} time steps: {solution.message}"
+        )
     X = solution.y.reshape(2, n_series, n_timepoints).transpose(1, 2, 0)
     return X + noise * rng.standard_normal(X.shape)

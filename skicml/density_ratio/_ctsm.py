@@ -31,7 +31,8 @@ class CTSM(BaseTimeScoreRatio):
         sigma^2 of the bridge, in units of the standardised columns.
     weighting : {"time_score", "stein", "uniform"}, default="time_score"
         Weight lam of the loss over time. "time_score": the inverse second moment of the
-        conditional time score; "stein": the variance k of the path; "uniform": 1.
+        conditional time score; "stein": the variance k of the path; "uniform": 1, with which
+        targets grow like 1 / `time_eps` where the path has no noise, so raise `time_eps`.
     weight_constant : float or "auto", default=1.0
         c of the time score weight: mean squared velocity of the path a feature, divided by
         sigma^2 for the bridge. "auto" estimates it from the samples.

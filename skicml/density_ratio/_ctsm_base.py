@@ -371,7 +371,7 @@ class BaseTimeScoreRatio(CallbackSupportMixin, ClassifierMixin, BaseEstimator, A
         from skicml.density_ratio._ctsm_torch import double_module, time_scores
 
         module = double_module(self.net_.module_)
-        for chunk in gen_batches(len(rows), max(1, _CHUNK // len(times))):
+        for chunk in gen_batches(len(rows), max(1, _CHUNK // max(1, len(times)))):
             scaled = (rows[chunk] - self.mean_) / self.scale_
             yield chunk, time_scores(module, scaled, times)
 

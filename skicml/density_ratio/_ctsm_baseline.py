@@ -36,7 +36,7 @@ class TSM(BaseTimeScoreRatio):
     activation : {"elu", "relu", "silu", "tanh"}, default="elu"
         Activation of the hidden layers.
     max_iter : int, default=3000
-        Number of gradient steps. Log ratios beyond 30 or so need more, see the notes.
+        Number of gradient steps. Log ratios beyond 30 or so need more.
     batch_size : int, default=256
         Points of the path a step.
     learning_rate : float, default=2e-3

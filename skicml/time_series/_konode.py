@@ -165,9 +165,9 @@ class KoNODE(CallbackSupportMixin, BaseEstimator):
     * Channels are standardised, and f is scaled by the root mean square of their change in a
       step: the forecasts do not depend on the unit of time, and a constant channel stays
       constant.
-    * The layers of D that give the weights end without an activation, start from an ordinary
-      network and a tenth of the usual dependence on w; a SiLU at their end would bound all
-      weights from below.
+    * The layers of D that give the weights have their SiLU in front, not at the end, where it
+      would bound all weights from below; they start from an ordinary network and a tenth of the
+      usual dependence on w.
     * Sampling times are exact multiples of the step; "rk4" (the 3/8 rule of torchdiffeq) instead
       of Euler; smaller f (the script has ``hidden_dims=(80, 80, 80), activation="relu"``), as
       the encoder needs P numbers for each window and time; clipped gradients, curriculum.
@@ -603,7 +603,7 @@ class KoNODE(CallbackSupportMixin, BaseEstimator):
         """The loss of the parameters kept; errors and warnings if there is none."""
         losses = net.history[:, "train_loss"]
         best = dict(net.callbacks_)["best"].best_loss_
-        if not np.isfinite(losses[0]):
+        if not (np.isfinite(losses[0]) and np.isfinite(best)):
             raise ValueError(
                 f"Training diverged at once: lower learning_rate={self.learning_rate}, or raise "
                 f"solver_substeps={self.solver_substeps}."
@@ -615,8 +615,7 @@ class KoNODE(CallbackSupportMixin, BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=6,
             )
-        # A callback may have ended training before the full horizon was reached.
-        return best if np.isfinite(best) else losses[-1]
+        return best
 
     def _has_clock(self):
         """Whether t = 0 is the first training row and not the last row of each context."""
@@ -660,9 +659,9 @@ class KoNODE(CallbackSupportMixin, BaseEstimator):
         growth = self.koopman_eigenvalues_.real.max(initial=0.0)
         if growth * end_time > _EXPLOSIVE:
             warnings.warn(
-                f"An eigenvalue with growth rate {growth:.3g} makes the parameters grow by a "
-                f"factor of {np.exp(growth * end_time):.3g} until the end of the forecast. Use "
-                "eigenvalues='unitary' or 'stable'.",
+                f"An eigenvalue with growth rate {growth:.3g} makes the latent grow by a factor of "
+                f"exp({min(growth * end_time, 20):.3g}) until the end of the forecast, and the "
+                "parameters with it. Use eigenvalues='unitary' or 'stable'.",
                 stacklevel=4,
             )
 

@@ -316,6 +316,7 @@ class KoopmanODE(nn.Module):
         # Level 3 is known in closed form: the adjoint runs over x alone, and the latent counts
         # as a parameter, which hands its gradient on to the encoder.
         parameters = (latent, *self.flow.parameters(), *self.decoder.parameters())
+        parameters = tuple(p for p in parameters if p.numel())  # odeint_adjoint fails on empty ones
         return odeint_adjoint(
             self._continuous_law(latent, start, substeps),
             state,
@@ -412,21 +413,24 @@ class Curriculum(Callback):
 class KeepBest(Callback):
     """End training with the parameters of the epoch of least loss over the full horizon.
 
-    The loss is that of the validation windows, or of the training ones where there are none.
-    A loss that is not finite ends training.
+    The loss is that of the validation windows, or of the training ones where there are none;
+    of these, over the longest horizon that training reached. A loss that is not finite ends
+    training.
     """
 
     def on_train_begin(self, net, **kwargs):
         self.best_loss_ = math.inf
+        self.best_horizon_ = 0
         self.best_state_ = None
 
     def on_epoch_end(self, net, **kwargs):
         losses, module = net.history[-1], net.module_
         validated = "valid_loss" in losses
         loss = losses["valid_loss" if validated else "train_loss"]
-        comparable = validated or module.training_horizon == module.horizon
-        if comparable and loss < self.best_loss_:
-            self.best_loss_ = loss
+        horizon = module.horizon if validated else module.training_horizon
+        better = horizon > self.best_horizon_ or loss < self.best_loss_
+        if better and math.isfinite(loss):
+            self.best_loss_, self.best_horizon_ = loss, horizon
             self.best_state_ = copy.deepcopy(module.state_dict())
         if not math.isfinite(losses["train_loss"]):
             raise StopTraining

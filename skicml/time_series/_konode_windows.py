@@ -35,7 +35,7 @@ def training_windows(panel, context_length, horizon, *, stride, fraction, has_cl
     width = context_length + horizon
     n_series, n_starts = len(panel), panel.shape[1] - width + 1
     if stride is None:
-        stride = min(n_starts, -(-n_starts * n_series // _MAX_WINDOWS))
+        stride = (n_starts - 1) // max(1, _MAX_WINDOWS // n_series) + 1
     first = (n_starts - 1) % stride  # the last row of the series is in the last window
     windows = cut_windows(panel[:, first:], width, stride)
     start = first + stride * np.arange(windows.shape[1])

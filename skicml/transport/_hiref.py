@@ -175,8 +175,10 @@ class HiRef(OneToOneFeatureMixin, TransformerMixin, CallbackSupportMixin, BaseEs
     within the blocks found so far.
 
     Time O(n d log(n / base_size) max_iter + n base_size^2) for n pairs of d features, and
-    memory O(n d). :meth:`transform` searches the nearest source in a tree, built at the first
-    call, in O(log n) a row for few features and in O(n) for more than about 15.
+    memory O(n d). The start "pca" adds a time of O(n d^2 + (n / base_size) d^3), which counts
+    from some hundred features on. :meth:`transform` searches the nearest source in a tree,
+    built at the first call, in O(log n) a row for few features and in O(n) for more than
+    about 15.
 
     References
     ----------
@@ -300,8 +302,9 @@ class HiRef(OneToOneFeatureMixin, TransformerMixin, CallbackSupportMixin, BaseEs
         n_steps = len(ranks) + 1 + self.n_refine_sweeps
         context = self._init_callback_context(max_subtasks=n_steps)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        blocks = MatchedBlocks(*working_copies(X_source, X_target, self.cost, self.dtype))
-        level_cost = LevelCosts(X_source, X_target, self.cost)
+        *copies, unit = working_copies(X_source, X_target, self.cost, self.dtype)
+        blocks = MatchedBlocks(*copies)
+        level_cost = LevelCosts(X_source, X_target, self.cost, unit)
 
         def pair_cost():
             return mean_pair_cost(X_source, X_target, blocks.permutation(), self.cost)
@@ -317,7 +320,7 @@ class HiRef(OneToOneFeatureMixin, TransformerMixin, CallbackSupportMixin, BaseEs
             else:
                 if step > len(ranks):
                     regroup(blocks, self.base_size, rng)
-                self._match(blocks, rng)
+                self._match(blocks, rng, exactly=step > len(ranks) or self.base_solver == "exact")
                 costs.append(pair_cost())
         if len(costs) <= len(ranks) + 1:  # a callback stopped before the points were matched
             costs.append(pair_cost())
@@ -501,11 +504,11 @@ class HiRef(OneToOneFeatureMixin, TransformerMixin, CallbackSupportMixin, BaseEs
         )
         blocks.cut(rank)
 
-    def _match(self, blocks, rng):
+    def _match(self, blocks, rng, exactly):
         """The last step: match the points of every block."""
         cut, seeds = self._solver().cut, _draw_seeds(rng, blocks)
         largest = int(blocks.sizes.max())
-        if self.base_solver == "exact":
+        if exactly:
             self._reorder(blocks, largest, lambda X, Y, batch: match_exactly(X, Y, self.cost))
         else:
             self._reorder(blocks, largest, lambda X, Y, batch: cut(X, Y, X.shape[1], seeds[batch]))

@@ -177,15 +177,15 @@ def working_copies(X, Y, cost, dtype):
     A translation of either sample changes no optimal coupling for the squared Euclidean cost,
     a common one changes nothing for the Euclidean cost, and for another cost nothing is known.
     The unit of length changes neither of the first two: the largest entry becomes 1, so that
-    squares stay in the range of `dtype`.
+    squares stay in the range of `dtype`. That unit comes third.
     """
     if not isinstance(cost, str):
-        return X.astype(dtype), Y.astype(dtype)
+        return X.astype(dtype), Y.astype(dtype), 1.0
     mean_x, mean_y = X.mean(axis=0, dtype=np.float64), Y.mean(axis=0, dtype=np.float64)
     if cost == "euclidean":
         mean_x = mean_y = (mean_x + mean_y) / 2
     unit = max(_largest(X, mean_x), _largest(Y, mean_y)) or 1.0
-    return _moved(X, mean_x, unit, dtype), _moved(Y, mean_y, unit, dtype)
+    return _moved(X, mean_x, unit, dtype), _moved(Y, mean_y, unit, dtype), unit
 
 
 def _largest(rows, origin):
@@ -223,6 +223,8 @@ class LevelCosts:
         The samples in their own place.
     cost : "sqeuclidean", "euclidean" or callable
         The cost.
+    unit : float
+        Unit of length of the blocks.
 
     Attributes
     ----------
@@ -230,9 +232,9 @@ class LevelCosts:
         Whether it can be computed in good time.
     """
 
-    def __init__(self, X, Y, cost):
+    def __init__(self, X, Y, cost, unit):
         self.available = cost == "sqeuclidean" or len(X) <= MAX_LEVEL_COSTS
-        self.cost = cost
+        self.cost, self.unit = cost, unit
         if cost == "sqeuclidean":
             mean_x, spread_x = _mean_and_spread(X)
             mean_y, spread_y = _mean_and_spread(Y)
@@ -247,13 +249,13 @@ class LevelCosts:
             sums_x = np.add.reduceat(blocks.X, blocks.starts, axis=0, dtype=np.float64)
             sums_y = np.add.reduceat(blocks.Y, blocks.starts, axis=0, dtype=np.float64)
             common = np.sum(sums_x * sums_y / blocks.sizes[:, None]) / len(blocks.X)
-            return float(self.independent - 2 * common)
+            return float(self.independent - 2 * self.unit**2 * common)
         total = 0.0
         for start, size in zip(blocks.starts, blocks.sizes):
             x, y = blocks.X[start : start + size], blocks.Y[start : start + size]
             for chunk in _chunks(size, _ROW_CHUNK // 64):
                 total += dense_costs(x[None, chunk], y[None], self.cost).sum() / size
-        return float(total / len(blocks.X))
+        return float(self.unit * total / len(blocks.X))
 
 
 def _mean_and_spread(rows):

@@ -12,9 +12,10 @@ import numpy as np
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 
-from skicml.transport._hiref_costs import block_costs
+from skicml.transport._hiref_costs import block_costs, working_copies
 from skicml.transport._hiref_mirror import ManyParts, TwoParts
 from skicml.transport._hiref_schedule import capacities
+from skicml.utils._magnitude import check_magnitude
 
 
 @validate_params(
@@ -100,7 +101,8 @@ def low_rank_transport(
     Raises
     ------
     ValueError
-        If the numbers of columns differ, or `rank` is larger than the number of rows.
+        If the numbers of columns differ, `rank` is larger than the number of rows, or X or Y
+        holds values above 1e100.
 
     See Also
     --------
@@ -134,8 +136,8 @@ def low_rank_transport(
            [0.   , 0.   , 0.125, 0.125],
            [0.   , 0.   , 0.125, 0.125]])
     """
-    X = check_array(X, dtype=[np.float64, np.float32], input_name="X", copy=True)
-    Y = check_array(Y, dtype=X.dtype, input_name="Y", copy=True)
+    X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
+    Y = check_array(Y, dtype=X.dtype, input_name="Y")
     if X.shape[1] != Y.shape[1]:
         raise ValueError(
             f"X and Y must have the same number of columns, got {X.shape[1]} and {Y.shape[1]}."
@@ -156,6 +158,9 @@ def low_rank_transport(
         latent=latent,
         distance_rank=distance_rank,
     )
+    check_magnitude(X, "X")
+    check_magnitude(Y, "Y")
+    X, Y, _ = working_copies(X, Y, cost, X.dtype)
     seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
     g = np.full(rank, 1 / rank)
     P_x, P_y = solver.soft_parts(X[None], Y[None], g, [seed])

@@ -19,6 +19,7 @@ class NearestDisplacement:
 
     def __init__(self, sources, images, n_jobs):
         self.sources, self.images, self.n_jobs = sources, images, n_jobs
+        self.origin = sources.mean(axis=0, dtype=np.float64)
         self._search = None
 
     def __call__(self, X):
@@ -32,5 +33,7 @@ class NearestDisplacement:
 
     def _nearest(self, X):
         if self._search is None:
-            self._search = NearestNeighbors(n_neighbors=1, n_jobs=self.n_jobs).fit(self.sources)
-        return self._search.kneighbors(X, return_distance=False)[:, 0]
+            search = NearestNeighbors(n_neighbors=1, n_jobs=self.n_jobs)
+            self._search = search.fit(self.sources - self.origin)
+        # centred, as the search in many features expands the squares
+        return self._search.kneighbors(X - self.origin, return_distance=False)[:, 0]

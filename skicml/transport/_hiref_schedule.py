@@ -2,6 +2,7 @@
 
 from functools import cache
 from math import ceil, prod
+from numbers import Integral
 
 import numpy as np
 
@@ -28,16 +29,19 @@ def resolve_schedule(rank_schedule, n, base_size, max_rank):
     Raises
     ------
     ValueError
-        If a list holds a rank below 2, or leaves blocks of more than `base_size` points.
+        If a list holds anything but whole ranks of at least 2, or leaves blocks of more than
+        `base_size` points.
     """
     n_leaves = ceil(n / base_size)
     if isinstance(rank_schedule, str):
         if rank_schedule == "paper":
             return paper_schedule(n_leaves, max_rank)
         return [2] * (n_leaves - 1).bit_length()
+    if not all(isinstance(rank, Integral) and rank >= 2 for rank in rank_schedule):
+        raise ValueError(
+            f"rank_schedule must hold whole ranks of at least 2, got {list(rank_schedule)}."
+        )
     ranks = [int(rank) for rank in rank_schedule]
-    if any(rank < 2 for rank in ranks):
-        raise ValueError(f"rank_schedule must hold ranks of at least 2, got {ranks}.")
     largest = ceil(n / prod(ranks))
     if largest > base_size:
         raise ValueError(

@@ -49,3 +49,14 @@ def test_noise_has_the_size_asked_for():
 def test_bad_rings_are_errors(radius):
     with pytest.raises(ValueError, match="radius"):
         make_duffing(radius=radius)
+
+
+def test_one_row_is_the_initial_state():
+    np.testing.assert_allclose(
+        make_duffing(3, 1, random_state=0), make_duffing(3, 4, random_state=0)[:, :1]
+    )
+
+
+def test_an_escape_to_infinity_is_said():
+    with pytest.raises(ValueError, match="runs off to infinity"):
+        make_duffing(3, 200, beta=-5.0, random_state=0)

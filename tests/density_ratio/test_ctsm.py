@@ -75,6 +75,7 @@ def test_time_score_of_one_or_several_times(fitted):
     single = fitted.time_score(X[:7], 0.5)
     assert single.shape == (7,)
     np.testing.assert_allclose(single, several[:, 1])
+    assert fitted.time_score(X[:7], []).shape == (7, 0)
     for bad in (1.1, -0.1, [0.5, np.nan], [[0.1]]):
         with pytest.raises(ValueError, match="t must be"):
             fitted.time_score(X, bad)

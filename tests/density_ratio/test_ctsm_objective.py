@@ -121,9 +121,9 @@ def test_everything_stays_bounded_at_the_ends(name):
     """v itself, and 1 / k, do not."""
     path = PATHS[name]
     weight = TimeWeight(path, "time_score", 1.0)
-    t = torch.tensor([path.first, 1e-7, 1e-5, 0.5, 1 - 1e-5, path.last])[:, None]
-    noise = torch.randn(6, 3, generator=_generator())
-    x0, x1 = (end.float().expand(6, 3) for end in _pair())
+    t = torch.tensor([0, path.first, 1e-7, 1e-5, 0.5, 1 - 1e-5, path.last, 1])[:, None]
+    noise = torch.randn(8, 3, generator=_generator())
+    x0, x1 = (end.float().expand(8, 3) for end in _pair())
     root, target = weight.regression(t, x0, x1, noise)
     assert torch.isfinite(root).all()
     assert torch.isfinite(target).all()
@@ -168,7 +168,7 @@ def test_the_first_sample_takes_no_part_in_the_one_sided_path():
 
 
 class Quadratic(torch.nn.Module):
-    """A time score with one output, to compare objectives with."""
+    """A time score with one output, to compare objectives with; its mean is 0 at neither end."""
 
     def __init__(self, a, b):
         super().__init__()
@@ -176,7 +176,7 @@ class Quadratic(torch.nn.Module):
         self.b = torch.nn.Parameter(torch.tensor(b))
 
     def forward(self, x, t):
-        return self.a * x * (1 + t) + self.b * (x.square() - 1) * t.cos()
+        return self.a * (x + 0.5) * (1 + t) + self.b * (x.square() - 1) * t.cos()
 
 
 class ExactTimeScore(torch.nn.Module):

@@ -162,6 +162,17 @@ def test_score_is_the_share_of_variance_explained(model):
         model.score(X[:1])
 
 
+def test_score_keeps_the_clock():
+    X = make_series(30)
+    model = quick(initial_latent="learned", context_length=3, time_step=0.1).fit(X)
+    part = X[10:]
+    forecasts = model.predict(part, start_time=1.0)[2:-5].reshape(-1, 5, 2) / model.scale_
+    targets = np.stack([part[row + 1 : row + 6] for row in range(2, 15)]) / model.scale_
+    error = np.square(forecasts - targets).mean()
+    variance = np.square(targets - targets.mean(axis=(0, 1))).mean()
+    assert model.score(part, start_time=1.0) == pytest.approx(1 - error / variance)
+
+
 # -------------------------------------------------------------------------------- composition
 
 
@@ -333,7 +344,7 @@ def test_the_horizon_doubles_over_the_first_half_of_the_epochs():
     assert [Curriculum(4).horizon_at(epoch, 3) for epoch in range(4)] == 4 * [3]
 
 
-def test_training_follows_the_curriculum():
+def test_a_callback_ends_training():
     lengths = []
 
     class Watch:
@@ -382,6 +393,12 @@ def test_windows_by_default_are_at_most_1024(stride, n_windows):
     np.testing.assert_array_equal(training["windows"][-1], X[0, -5:])
 
 
+def test_panels_keep_the_bound_on_windows():
+    X = RNG.normal(size=(300, 14, 1))  # 10 windows a series, of which 3 fit
+    training, _ = quick(validation_fraction=0)._windows(X, 4, RNG)
+    assert len(training["windows"]) == 900
+
+
 def test_many_series_give_at_least_one_window_each():
     X = RNG.normal(size=(3000, 10, 1))
     training, _ = quick(validation_fraction=0)._windows(X, 4, RNG)
@@ -419,8 +436,9 @@ def test_values_must_be_finite(model, bad):
 
 
 def test_a_short_series_cuts_the_training_horizon():
-    with pytest.warns(UserWarning, match="training forecasts 7 steps"):
+    with pytest.warns(UserWarning, match="training forecasts 7 steps") as record:
         model = quick(horizon=50).fit(make_series(8))
+    assert record[0].filename == __file__
     assert model.predict(make_series(8)).shape == (8, 100)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -441,7 +459,14 @@ def test_divergence_is_said():
         quick(learning_rate=1e30, clip_norm=None, batch_size=8).fit(make_series())
 
 
-def test_late_divergence_keeps_the_best(monkeypatch):
+def test_divergence_of_the_validation_loss_is_said():
+    """One batch an epoch: the first training loss is that of the start, and finite."""
+    with pytest.raises(ValueError, match="diverged at once: lower learning_rate"):
+        quick(learning_rate=1e30, clip_norm=None, batch_size=1000).fit(make_series())
+
+
+@pytest.mark.parametrize("params", [{}, {"horizon": 40, "validation_fraction": 0}])
+def test_late_divergence_keeps_the_best(monkeypatch, params):
     from skicml.time_series._konode_torch import KoNODENet
 
     original, calls = KoNODENet.get_loss, []
@@ -452,7 +477,9 @@ def test_late_divergence_keeps_the_best(monkeypatch):
         return loss * float("nan") if sum(calls) > 3 else loss
 
     monkeypatch.setattr(KoNODENet, "get_loss", broken)
-    with pytest.warns(ConvergenceWarning, match="diverged in epoch 4"):
-        model = quick(batch_size=1000, max_epochs=9).fit(make_series())
+    with pytest.warns(ConvergenceWarning, match="diverged in epoch 4") as record:
+        model = quick(batch_size=1000, max_epochs=20, **params).fit(make_series())
+    assert record[0].filename == __file__
     assert model.n_iter_ == 4
+    assert np.isfinite(model.best_loss_)
     assert np.isfinite(model.forecast(5)).all()

@@ -127,6 +127,9 @@ def test_explosive_forecasts_warn():
         model.forecast(20)  # ends at 0.5 * 5.9
     with pytest.warns(UserWarning, match="growth rate 0.5"):
         model.forecast(70)  # ends at 0.5 * 10.9
+    with pytest.warns(UserWarning, match=r"factor of exp\(20\)") as record:
+        model.forecast(20_000)
+    assert [warning.filename for warning in record] == [__file__]
 
 
 # ----------------------------------------------------------------------- level 2: theta = D(w)
@@ -284,6 +287,11 @@ def test_the_adjoint_gives_the_gradients_of_back_propagation(name, request):
 
 def test_training_by_the_adjoint_learns_the_same():
     losses = [quick(adjoint=adjoint, max_epochs=3).loss_curve_ for adjoint in (False, True)]
+    np.testing.assert_allclose(*losses, rtol=1e-2)
+
+
+def test_the_adjoint_of_a_plain_neural_ode():
+    losses = [quick(koopman_dim=0, adjoint=on, max_epochs=3).loss_curve_ for on in (False, True)]
     np.testing.assert_allclose(*losses, rtol=1e-2)
 
 

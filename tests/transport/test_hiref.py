@@ -57,6 +57,15 @@ def test_sweeps_come_closer(name, limit):
     assert is_bijection(fine.permutation_, 2048)
 
 
+def test_sweeps_are_exact_after_any_base_solver():
+    X, Y = make_pair("gaussian", 500)
+    params = {"base_solver": "lowrank", "base_size": 16, "n_refine_sweeps": 5}
+    for seed in range(3):
+        costs = HiRef(**params, random_state=seed).fit_pair(X, Y).level_costs_[-6:]
+        assert (np.diff(costs) <= 1e-6 * costs[0]).all()
+        assert costs[-1] < 0.999 * costs[0]
+
+
 def test_a_linear_map_is_recovered_for_a_prime_number_of_points():
     X, Y, truth = make_linear_pair(4099)
     permutation = HiRef().fit_pair(X, Y).permutation_

@@ -91,6 +91,8 @@ def test_bad_labels(y, message):
     [
         ({"rank_schedule": [2, 2]}, "leaves blocks of 75 points, more than base_size=64"),
         ({"rank_schedule": [300, 1]}, "ranks of at least 2"),
+        ({"rank_schedule": [2.7, 4, 4]}, "whole ranks of at least 2"),
+        ({"rank_schedule": [[8, 8]]}, "whole ranks of at least 2"),
         ({"cost": lambda X, Y: np.zeros(3)}, r"cost must return.*\(n, m\)"),
         ({"cost": lambda X, Y: np.full((len(X), len(Y)), np.nan)}, "cost returned NaN"),
         ({"cost": "cosine"}, "'cost'"),
@@ -129,6 +131,13 @@ def test_training_rows_go_to_their_partners(fitted):
     sources, targets = fitted.X_source_[order], fitted.X_target_[fitted.permutation_[order]]
     np.testing.assert_array_equal(fitted.transform(sources), targets)
     np.testing.assert_array_equal(fitted.inverse_transform(targets), sources)
+
+
+def test_training_rows_far_from_the_origin_in_many_features():
+    X, Y = make_pair("gaussian 20", 100)
+    hiref = HiRef(max_iter=1).fit_pair(X + 1e8, Y + 1e8)
+    images = hiref.X_target_[hiref.permutation_]
+    np.testing.assert_array_equal(hiref.transform(hiref.X_source_[::-1]), images[::-1])
 
 
 def test_new_rows_move_as_their_nearest_source(fitted):

@@ -73,6 +73,22 @@ def test_costs_of_a_callable_and_of_its_name_agree():
     np.testing.assert_allclose(by_name[0], by_function[0])
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("rank", [2, 4])
+def test_the_unit_of_length_does_not_matter(rank, dtype):
+    X, Y = make_pair("gaussian", 100)
+    expected = low_rank_transport(X, Y, rank, random_state=0)
+    costs = cdist(X, Y, "sqeuclidean")
+    for scale in (1e-20, 1e25):  # squares of these leave the range of float32
+        A, B = (scale * X).astype(dtype), (scale * Y).astype(dtype)
+        found = low_rank_transport(A, B, rank, random_state=0)
+        assert coupling_cost(found, costs) == pytest.approx(
+            coupling_cost(expected, costs), rel=1e-3
+        )
+    with pytest.raises(ValueError, match="1e\\+100"):
+        low_rank_transport(1e101 * X, Y, rank)
+
+
 def test_bad_ranks_and_shapes():
     X, Y = make_pair("gaussian", 20)
     with pytest.raises(ValueError, match="rank=21 must be at most"):
