@@ -4,6 +4,7 @@ An estimator builds an ``nn.Module`` and a :class:`SeededNet` in ``fit`` and tra
 :func:`fit_net`. Everything here imports torch, so estimators import it inside their methods.
 """
 
+from skicml._torch._best import KeepBest
 from skicml._torch._data import StepLoader, TensorDataset, TensorLoader
 from skicml._torch._device import resolve_device
 from skicml._torch._ema import EMA
@@ -14,6 +15,7 @@ from skicml._torch._stopping import EarlyStopping, StopTraining
 __all__ = [
     "EMA",
     "EarlyStopping",
+    "KeepBest",
     "SeededNet",
     "StepLoader",
     "StopTraining",

@@ -121,6 +121,12 @@ class SeededNet(NeuralNet):
         except _Interrupted as interrupted:
             raise KeyboardInterrupt from interrupted
 
+    def trim(self):
+        """Leave in the net what prediction needs, on the CPU: no optimiser or history."""
+        self.trim_for_prediction()
+        self.module_.to("cpu")
+        self.device = "cpu"
+
 
 class _Progress(Callback):
     """Each epoch of the net is a task of the estimator's callback context."""

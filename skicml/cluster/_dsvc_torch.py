@@ -303,7 +303,8 @@ def fit_view(estimator, X, knowledge, rng, task):
     fit_net(net, X, estimator=estimator, context=task)
     if not net.guided_:  # training ended before the joint epochs
         guidance.start(_finite(encode(net.module_, _as_tensor(X, device))))
-    _trim(net)
+    net.trim()
+    net.guidance = None
     latents = _finite(torch.as_tensor(encode_rows(net, X)))
     guidance.prototypes = guidance.prototypes.to(latents)
     partition = guidance.log_assign(latents).exp()
@@ -317,14 +318,6 @@ def _as_tensor(array, device):
         return None
     # A copy: torch warns about read-only memory, as of a knowledge base in a memmap.
     return torch.tensor(array, dtype=torch.float32, device=device)
-
-
-def _trim(net):
-    """Leave in the net what encoding needs, on the CPU: no optimiser, history or targets."""
-    net.trim_for_prediction()
-    net.guidance = None
-    net.module_.to("cpu")
-    net.device = "cpu"
 
 
 def encode_rows(net, X):

@@ -17,7 +17,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from skicml.information._lsmi import LSMI, fit_as_task, seeded_clone
+from skicml.information._lsmi import LSMI, seeded_clone
+from skicml.utils._progress import fit_as_task
 
 # Largest probabilities of each classifier that describe a sample to the regressor.
 _N_TOP = 3

@@ -1,6 +1,5 @@
 """LSMI: redundancy, uniqueness and synergy of two views, sample by sample."""
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -32,6 +31,7 @@ from skicml.information._pointwise import (
     mean_adjustment,
     pointwise_information,
 )
+from skicml.utils._progress import fit_as_task
 
 INTERACTIONS = ("redundancy", "uniqueness1", "uniqueness2", "synergy")
 # Least probability that a classifier is believed to give: bounds i(x;y) from below.
@@ -669,16 +669,6 @@ def _fit_part(part, X, target, rows, columns, estimator, context):
     """Fit a classifier or density to some rows and columns, as one task of `estimator`."""
     y = None if target is None else target[rows]
     return fit_as_task(part, X[np.ix_(rows, columns)], y, estimator, context)
-
-
-def fit_as_task(part, X, y, estimator, context):
-    """Fit a nested estimator, as one task of `estimator` that it reports its own steps to."""
-    reports = hasattr(part, "set_callbacks")
-    with context.propagate_callback_context(part) if reports else nullcontext():
-        context.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
-        part.fit(X, y)
-    context.call_on_fit_task_end(estimator=estimator, X=X, y=y)
-    return part
 
 
 def _increases_within_unit_interval(values):

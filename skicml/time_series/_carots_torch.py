@@ -285,10 +285,8 @@ class ContrastiveNet(SeededNet):
 
     def trim(self):
         """Leave in the net what encoding needs, on the CPU: no data, optimiser or graph."""
-        self.trim_for_prediction()
+        super().trim()
         self.augmenter = self.augmenter_ = None
-        self.module_.to("cpu")
-        self.device = "cpu"
 
 
 def _batch_values(row, key):

@@ -385,11 +385,10 @@ class CUTSPlus(CallbackSupportMixin, BaseEstimator):
         """Untrained net that knows the held-out windows, and the windows to train on."""
         from skorch.helper import predefined_split
 
-        from skicml._torch import draw_seed, resolve_device
+        from skicml._torch import KeepBest, draw_seed, resolve_device
         from skicml.time_series._cuts_plus_torch import (
             CausalForecaster,
             CUTSPlusNet,
-            KeepBest,
             WindowDataset,
         )
 
@@ -466,9 +465,8 @@ def _schedule(name, ends, n_epochs):
 
 def _finish(net, threshold):
     """Freeze the graph of a trained net, trim the net and return the edge probabilities."""
-    module = net.module_.to("cpu")
-    net.trim_for_prediction()
-    net.device = "cpu"
+    net.trim()
+    module = net.module_
     probability = module.edge_probability().detach()
     module.freeze(probability > threshold)
     return probability.numpy()

@@ -1,10 +1,8 @@
 """The causal forecaster of CUTSPlus, and the net that learns it and the graph in turn."""
 
-import copy
 import math
 
 import torch
-from skorch.callbacks import Callback
 from torch import nn
 from torch.nn import functional as F
 
@@ -150,23 +148,6 @@ class CausalForecaster(nn.Module):
     def forecast(self, X):
         """Forecasts (B, N) of histories (B, n_lags, N) under the frozen graph."""
         return self.forecaster.forecast_folded(X, self.folded_weight, self.folded_bias)
-
-
-class KeepBest(Callback):
-    """skorch callback: end with the parameters of the epoch with the least validation loss."""
-
-    def on_train_begin(self, net, **kwargs):
-        self.loss_, self.state_ = math.inf, None
-
-    def on_epoch_end(self, net, **kwargs):
-        loss = net.history[-1, "valid_loss"]
-        if loss < self.loss_:
-            self.loss_ = loss
-            self.state_ = copy.deepcopy(net.module_.state_dict())
-
-    def on_train_end(self, net, **kwargs):
-        if self.state_ is not None:
-            net.module_.load_state_dict(self.state_)
 
 
 class CUTSPlusNet(SeededNet):

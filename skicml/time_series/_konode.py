@@ -556,7 +556,7 @@ class KoNODE(CallbackSupportMixin, BaseEstimator):
         from skicml._torch import TensorDataset, draw_seed, resolve_device
         from skicml.time_series._konode_torch import (
             Curriculum,
-            KeepBest,
+            KeepBestForecaster,
             KoNODENet,
             KoopmanODE,
         )
@@ -564,7 +564,7 @@ class KoNODE(CallbackSupportMixin, BaseEstimator):
         device = resolve_device(self.device)
         callbacks = [
             ("schedule", LRScheduler(ExponentialLR, gamma=self.learning_rate_decay)),
-            ("best", KeepBest()),
+            ("best", KeepBestForecaster()),
         ]
         if self.clip_norm is not None:
             callbacks.append(("clipping", GradientNormClipping(self.clip_norm)))

@@ -1,6 +1,5 @@
 """The three levels of KoNODE as torch modules, and the net that trains them."""
 
-import copy
 import math
 from itertools import pairwise
 
@@ -10,7 +9,7 @@ from skorch.callbacks import Callback
 from torch import nn
 from torchdiffeq import odeint, odeint_adjoint
 
-from skicml._torch import SeededNet, StopTraining
+from skicml._torch import KeepBest, SeededNet, StopTraining
 
 _ACTIVATIONS = {"silu": nn.functional.silu, "relu": torch.relu, "tanh": torch.tanh}
 # Times at which a fixed-step solver calls the vector field, per step: the start for Euler; the
@@ -410,7 +409,7 @@ class Curriculum(Callback):
         return min(horizon, _FIRST_HORIZON * 2**stage)
 
 
-class KeepBest(Callback):
+class KeepBestForecaster(KeepBest):
     """End training with the parameters of the epoch of least loss over the full horizon.
 
     The loss is that of the validation windows, or of the training ones where there are none;
@@ -418,24 +417,13 @@ class KeepBest(Callback):
     training.
     """
 
-    def on_train_begin(self, net, **kwargs):
-        self.best_loss_ = math.inf
-        self.best_horizon_ = 0
-        self.best_state_ = None
-
     def on_epoch_end(self, net, **kwargs):
-        losses, module = net.history[-1], net.module_
-        validated = "valid_loss" in losses
-        loss = losses["valid_loss" if validated else "train_loss"]
-        horizon = module.horizon if validated else module.training_horizon
-        better = horizon > self.best_horizon_ or loss < self.best_loss_
-        if better and math.isfinite(loss):
-            self.best_loss_, self.best_horizon_ = loss, horizon
-            self.best_state_ = copy.deepcopy(module.state_dict())
-        if not math.isfinite(losses["train_loss"]):
+        super().on_epoch_end(net, **kwargs)
+        if not math.isfinite(net.history[-1, "train_loss"]):
             raise StopTraining
 
-    def on_train_end(self, net, **kwargs):
-        if self.best_state_ is not None:
-            net.module_.load_state_dict(self.best_state_)
-        del self.best_state_
+    def rank(self, net):
+        losses, module = net.history[-1], net.module_
+        if "valid_loss" in losses:
+            return (-module.horizon, losses["valid_loss"])
+        return (-module.training_horizon, losses["train_loss"])

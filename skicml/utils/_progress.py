@@ -1,4 +1,6 @@
-"""Report the steps of an iterative fit to scikit-learn's callbacks."""
+"""Report the parts of a fit to scikit-learn's callbacks."""
+
+from contextlib import nullcontext
 
 
 def fit_steps(context, estimator, n_steps, name, **hook_arguments):
@@ -37,3 +39,30 @@ def fit_steps(context, estimator, n_steps, name, **hook_arguments):
             raise
         if task.call_on_fit_task_end(estimator=estimator, **hook_arguments):
             return
+
+
+def fit_as_task(part, X, y, estimator, context):
+    """Fit a nested estimator as one callback task, that it reports its own steps to.
+
+    Parameters
+    ----------
+    part : estimator instance
+        The nested estimator.
+    X, y : array-like
+        What to fit it to; `y` may be None.
+    estimator : estimator instance
+        The estimator being fitted.
+    context : sklearn.callback.CallbackContext
+        The task.
+
+    Returns
+    -------
+    part : estimator instance
+        The same nested estimator.
+    """
+    reports = hasattr(part, "set_callbacks")
+    with context.propagate_callback_context(part) if reports else nullcontext():
+        context.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
+        part.fit(X, y)
+    context.call_on_fit_task_end(estimator=estimator, X=X, y=y)
+    return part
