@@ -1,7 +1,6 @@
 """The built site in a real browser: everything loads, nothing complains, a phone can read it.
 
-Build it first (``make docs``, or ``make docs-gallery`` for the pictures), or name the folder of a
-built site in SKICML_SITE.
+Build it first (``make docs``), or name the folder of a built site in SKICML_SITE.
 """
 
 import os

@@ -61,6 +61,12 @@ def test_the_version_stands_in_one_place():
     assert f"version: {skicml.__version__}\n" in citation
 
 
+def test_the_changelog_begins_with_this_version():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\S+)", changelog, flags=re.MULTILINE)
+    assert newest[1] in (skicml.__version__, "Unreleased")
+
+
 def test_unknown_attribute_of_the_package():
     with pytest.raises(AttributeError, match="no attribute 'clusters'"):
         _ = skicml.clusters
