@@ -1,11 +1,12 @@
 """What y says to a conditional generator: class labels, vectors or blocks of tokens."""
 
 import numpy as np
-from sklearn.utils import check_array, column_or_1d
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples
 
 from skicml.generative._scaling import AffineScaler
+from skicml.utils._magnitude import check_magnitude
 
 # Dimensions of y as an array with one row a sample.
 _NDIM = {"label": 1, "vector": 2, "context": 3}
@@ -55,6 +56,7 @@ class ConditionEncoder:
             classes = np.unique(column_or_1d(y))
             return cls(kind, len(classes), classes=classes)
         values = _as_floats(y, kind)
+        check_magnitude(values, "y")
         if kind == "vector":
             scaler = AffineScaler.fit(values, "standard")
             return cls(kind, values.shape[1], scaler=scaler)
@@ -107,6 +109,46 @@ class ConditionEncoder:
         return np.searchsorted(self.classes, labels)
 
 
+def encode_training(y, n_samples, encoder, kind, *, fresh):
+    """Conditions of the training rows, and what encodes them.
+
+    Parameters
+    ----------
+    y : array-like or None
+        Condition of each row.
+    n_samples : int
+        Number of rows.
+    encoder : ConditionEncoder or None
+        That of the trained model; None where it has no condition.
+    kind : {"auto", "label", "vector", "context"}
+        What y is.
+    fresh : bool
+        Whether this is a new model, with an encoder of its own.
+
+    Returns
+    -------
+    encoder : ConditionEncoder or None
+        None without y.
+    conditions : ndarray or None
+        See :meth:`ConditionEncoder.encode`.
+
+    Raises
+    ------
+    ValueError
+        If y is there in one of the trainings only, or does not fit the rows or the encoder.
+    """
+    if y is not None:
+        check_consistent_length(np.empty(n_samples), y)
+    if fresh:
+        encoder = None if y is None else ConditionEncoder.fit(y, kind)
+    if (encoder is None) != (y is None):
+        raise ValueError(
+            "The model was fitted "
+            + ("without y: y must be None." if encoder is None else "with y: y is needed.")
+        )
+    return encoder, None if y is None else encoder.encode(y, n_samples)
+
+
 def _kind_of(y):
     ndim = np.ndim(y)
     if ndim == 3:
@@ -130,7 +172,7 @@ def _as_floats(y, kind):
 def _rows_of(values, ndim, n_samples):
     """The values with one row a sample; a single one is repeated."""
     if values.ndim == ndim - 1:
-        return np.broadcast_to(values, (n_samples, *values.shape))
+        return np.broadcast_to(values, (n_samples, *values.shape)).copy()
     if values.ndim != ndim or _num_samples(values) != n_samples:
         raise ValueError(
             f"y must be one condition or one for each of {n_samples} rows, got shape "

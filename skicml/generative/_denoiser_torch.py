@@ -178,9 +178,19 @@ class Denoiser(nn.Module):
         -------
         loss : tensor of shape ()
             The mean over the entries that count; 0 if there are none.
+
+        Raises
+        ------
+        ValueError
+            If the prediction is of another shape than the data.
         """
         alpha, sigma = self.coefficients(noised.t, noised.x0)
         target = training_target(noised.x0, noised.eps, alpha, sigma, self.prediction)
+        if output.shape != target.shape:
+            raise ValueError(
+                f"The network must return a tensor like x, of shape {tuple(target.shape)}, but "
+                f"returned {tuple(output.shape)}."
+            )
         error = (output - target).square()
         if self.weights is not None:
             error = error * _rows(self.weights, noised.t, error)

@@ -6,7 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.base import DensityMixin, _fit_context
 from sklearn.callback import with_callbacks
-from sklearn.utils import check_array, check_consistent_length, check_random_state, check_scalar
+from sklearn.utils import check_array, check_random_state, check_scalar
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import (
     _check_feature_names,
@@ -16,11 +16,11 @@ from sklearn.utils.validation import (
 )
 
 from skicml.generative._base import BaseDiffusion, Condition, DiffusionSettings, as_condition
-from skicml.generative._conditions import ConditionEncoder
+from skicml.generative._conditions import encode_training
 from skicml.generative._networks import make_network, network_kind, row_shape
 from skicml.generative._noise_levels import NoiseLevelsMixin
-from skicml.generative._scaling import AffineScaler
-from skicml.generative._schedules import NoiseSchedule
+from skicml.generative._scaling import AffineScaler, check_scaled, column_range
+from skicml.generative._schedules import NoiseSchedule, check_n_steps
 from skicml.utils._fitting import all_or_nothing
 from skicml.utils._magnitude import check_magnitude
 
@@ -119,7 +119,7 @@ class DiffusionModel(NoiseLevelsMixin, DensityMixin, BaseDiffusion):
     scaler_ : AffineScaler
         Scaling of the data.
     data_range_ : ndarray of shape (2, n_features)
-        Lowest and highest training values in scaled units.
+        Lowest and highest training values in scaled units, of all calls of ``partial_fit``.
     condition_ : ConditionEncoder or None
         How y is encoded; None for a model without condition.
     classes_ : ndarray of shape (n_classes,)
@@ -381,7 +381,7 @@ class DiffusionModel(NoiseLevelsMixin, DensityMixin, BaseDiffusion):
         ------
         ValueError
             If there are more steps than noise levels, y holds unseen labels or is of another
-            shape than in fit, or both y and `condition` are given.
+            shape than in fit, `condition` is of another shape, or both are given.
 
         Notes
         -----
@@ -395,7 +395,9 @@ class DiffusionModel(NoiseLevelsMixin, DensityMixin, BaseDiffusion):
         points = self._draw(
             self._starting_noise(n_samples, x_init, generator),
             generator,
-            self._embedded(y, n_samples) if condition is None else condition,
+            self._embedded(y, n_samples)
+            if condition is None
+            else self._given(condition, n_samples),
             n_steps=n_steps,
             solver=solver,
             guidance_scale=guidance_scale,
@@ -413,7 +415,7 @@ class DiffusionModel(NoiseLevelsMixin, DensityMixin, BaseDiffusion):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows with NaN where values are missing.
+            Rows with NaN where values are missing; known values of at most 1e15 scaled units.
         y : scalar or array-like, default=None
             Condition of all rows or of each.
         n_steps : int or None, default=None
@@ -437,19 +439,21 @@ class DiffusionModel(NoiseLevelsMixin, DensityMixin, BaseDiffusion):
         check_is_fitted(self)
         check_scalar(n_resample, "n_resample", Integral, min_val=1)
         X = self._validated(X, ensure_all_finite="allow-nan")
+        condition = self._embedded(y, len(X))
         missing = np.isnan(X)
         rows = np.flatnonzero(missing.any(axis=1))
         filled = X.copy()
         if not rows.size:
             return filled
+        known = np.where(missing[rows], 0.0, self.scaler_.transform(X[rows]))
+        check_scaled(known)
         generator = self._generator(random_state)
-        condition = self._embedded(y, len(X))
         drawn = self._draw(
             self._starting_noise(len(rows), None, generator),
             generator,
             None if condition is None else condition[rows],
             n_steps=n_steps,
-            known=np.nan_to_num(self.scaler_.transform(X[rows])),
+            known=known,
             is_known=~missing[rows],
             n_resample=n_resample,
         )
@@ -480,7 +484,9 @@ class DiffusionModel(NoiseLevelsMixin, DensityMixin, BaseDiffusion):
         denoiser = double_copy(self._denoiser())
         shape = self._row_shape(X.shape[1])
         device = denoiser.alpha.device
-        rows = torch.as_tensor(self.scaler_.transform(X), device=device)
+        scaled = self.scaler_.transform(X)
+        check_scaled(scaled, 1e100)
+        rows = torch.as_tensor(scaled, device=device)
         exact = X.shape[1] <= _MAX_EXACT_TRACE
         density = log_density(
             denoiser,
@@ -542,13 +548,16 @@ class DiffusionModel(NoiseLevelsMixin, DensityMixin, BaseDiffusion):
         rows = self._checked_rows(X, fresh)
         check_magnitude(rows, "X")
         shape = self._row_shape(rows.shape[1])
-        self._check_n_steps(self._make_schedule(), self.n_sampling_steps)
+        schedule = self._make_schedule() if fresh else self.schedule_
+        check_n_steps(schedule, self.n_sampling_steps)
         random_state = check_random_state(self.random_state)
         seed = draw_seed(random_state)
         probe = random_state.choice([-1.0, 1.0], size=rows.shape[1])
         scaler = self._fitted_scaler(rows) if fresh else self.scaler_
         scaled = scaler.transform(rows)
-        encoder, codes = self._encoded(y, len(rows), fresh)
+        encoder, codes = encode_training(
+            y, len(rows), None if fresh else self.condition_, self.condition, fresh=fresh
+        )
 
         context = self._init_callback_context(max_subtasks=self._n_fit_tasks())
         context.call_on_fit_task_begin(estimator=self, X=rows, y=y)
@@ -568,9 +577,9 @@ class DiffusionModel(NoiseLevelsMixin, DensityMixin, BaseDiffusion):
         self.schedule_ = net.module_.schedule
         self.loss_curve_ = np.array(loss_curve(net))
         self.n_iter_ = len(self.loss_curve_)
+        self.data_range_ = column_range(scaled, None if fresh else self.data_range_)
         if fresh:
             self.scaler_ = scaler
-            self.data_range_ = np.stack([scaled.min(axis=0), scaled.max(axis=0)])
             self.condition_ = encoder
             vars(self).pop("classes_", None)
             if encoder is not None and encoder.kind == "label":
@@ -588,20 +597,6 @@ class DiffusionModel(NoiseLevelsMixin, DensityMixin, BaseDiffusion):
         if fresh:
             return check_array(X, dtype=_FLOATS, order="C", ensure_min_samples=2, estimator=self)
         return self._validated(X, ensure_min_samples=2)
-
-    def _encoded(self, y, n_samples, fresh):
-        """Encoder of y, and y encoded."""
-        if y is not None:
-            check_consistent_length(np.empty(n_samples), y)
-        encoder = self.condition_ if not fresh else None
-        if fresh and y is not None:
-            encoder = ConditionEncoder.fit(y, self.condition)
-        if (encoder is None) != (y is None):
-            raise ValueError(
-                "The model was fitted "
-                + ("without y: y must be None." if encoder is None else "with y: y is needed.")
-            )
-        return encoder, None if y is None else encoder.encode(y, n_samples)
 
     def _embedding_of(self, encoder):
         if encoder is None:
@@ -621,10 +616,12 @@ class DiffusionModel(NoiseLevelsMixin, DensityMixin, BaseDiffusion):
 
         net = self._denoiser()
         scale = settings.pop("guidance_scale", None)
+        scale = self.guidance_scale if scale is None else scale
+        check_scalar(scale, "guidance_scale", Real, min_val=0)
         solver = settings.pop("solver", None)
         return draw_rows(
             net,
-            partial(self._predict, guidance_scale=self.guidance_scale if scale is None else scale),
+            partial(self._predict, guidance_scale=scale),
             start,
             self._row_shape(self.n_features_in_),
             generator,
@@ -639,17 +636,11 @@ class DiffusionModel(NoiseLevelsMixin, DensityMixin, BaseDiffusion):
         schedule = net.schedule
         n_steps = self.n_sampling_steps if n_steps is None else n_steps
         check_scalar(n_steps, "n_steps", Integral, min_val=1)
-        self._check_n_steps(schedule, n_steps)
+        check_n_steps(schedule, n_steps)
         start = schedule.n_timesteps
         if net.prediction == "eps":
             start = schedule.first_divisible()
         return schedule.timesteps(min(n_steps, start), start=start)
-
-    def _check_n_steps(self, schedule, n_steps):
-        if n_steps > schedule.n_timesteps:
-            raise ValueError(
-                f"n_sampling_steps={n_steps} must not exceed n_timesteps={schedule.n_timesteps}."
-            )
 
     def _clip_range(self):
         """Lowest and highest clean data in scaled units."""
@@ -684,6 +675,13 @@ class DiffusionModel(NoiseLevelsMixin, DensityMixin, BaseDiffusion):
             codes = codes.to(denoiser.condition.null.dtype)
         with torch.no_grad():
             return denoiser.condition(codes)
+
+    def _given(self, condition, n_samples):
+        from skicml.generative._drawing_torch import given_embedding
+
+        if self.condition_ is None and network_kind(self) is not None:
+            raise ValueError("The model was fitted without y: condition must be None.")
+        return given_embedding(condition, n_samples, self.ema_module_.condition)
 
     def _generator(self, random_state):
         import torch

@@ -149,5 +149,41 @@ def predict_rows(net, predict, x_t, shape, t, condition=None):
     return x0, eps
 
 
+def given_embedding(condition, n_rows, embedding):
+    """Embeddings or tokens that were given in place of y, checked.
+
+    Parameters
+    ----------
+    condition : array-like or tensor
+        Embeddings (n_rows, n_cond) or tokens (n_rows, n_tokens, e).
+    n_rows : int
+        Number of rows.
+    embedding : ConditionEmbedding or None
+        That of the denoiser; None where a network of the user alone knows the shape.
+
+    Returns
+    -------
+    condition : tensor of float32
+        As given.
+
+    Raises
+    ------
+    ValueError
+        If it has another shape, or is not finite.
+    """
+    if not isinstance(condition, torch.Tensor):
+        condition = torch.as_tensor(np.array(condition, dtype=np.float32))
+    shape = tuple(condition.shape)
+    expected = (n_rows, *shape[1:])
+    if embedding is not None:
+        tokens = shape[1:2] if embedding.kind == "context" else ()
+        expected = (n_rows, *tokens, len(embedding.null))
+    if shape != expected:
+        raise ValueError(f"condition must have shape {expected}, got {shape}.")
+    if not torch.isfinite(condition).all():
+        raise ValueError("condition contains NaN or infinity.")
+    return condition.float()
+
+
 def _chunks(n_rows):
     return [slice(first, first + _CHUNK) for first in range(0, n_rows, _CHUNK)]

@@ -39,9 +39,10 @@ def row_shape(image_shape, n_features, kind):
         if kind in ("transformer", "unet"):
             raise ValueError(f'network="{kind}" needs image_shape.')
         return (n_features,)
-    shape = tuple(int(side) for side in image_shape)
-    shape = (1, *shape) if len(shape) == 2 else shape
-    if len(shape) != 3 or prod(shape) != n_features:
+    sides = tuple(int(side) for side in image_shape)
+    shape = (1, *sides) if len(sides) == 2 else sides
+    whole = sides == tuple(image_shape) and min(sides, default=0) > 0
+    if not whole or len(shape) != 3 or prod(shape) != n_features:
         raise ValueError(
             "image_shape must be (height, width) or (channels, height, width) with as many "
             f"pixels as X has features, got {tuple(image_shape)} for {n_features} features."
@@ -65,7 +66,16 @@ def make_network(estimator, shape, n_cond, n_context):
     -------
     network : nn.Module
         The network.
+
+    Raises
+    ------
+    TypeError
+        If a network of the user is not a torch module.
+    ValueError
+        If the network does not take the condition.
     """
+    from torch.nn import Module
+
     from skicml.generative._networks_torch import MLPDenoiser, TransformerDenoiser
     from skicml.generative._unets_torch import UNet2dDenoiser
 
@@ -88,4 +98,7 @@ def make_network(estimator, shape, n_cond, n_context):
             n_context=n_context,
         )
     widths = (n_cond, n_context) if n_context else (n_cond,)
-    return estimator.network(shape if len(shape) > 1 else shape[0], *widths)
+    network = estimator.network(shape if len(shape) > 1 else shape[0], *widths)
+    if not isinstance(network, Module):
+        raise TypeError(f"network must return a torch module, got {type(network).__name__}.")
+    return network

@@ -16,7 +16,7 @@ class TimeEmbedding(nn.Module):
     Parameters
     ----------
     dim : int
-        Width e of the embedding, even.
+        Width e of the embedding.
     n_cond : int, default=0
         Width of the condition; 0 for none.
     """
@@ -25,7 +25,8 @@ class TimeEmbedding(nn.Module):
         super().__init__()
         frequencies = torch.exp(-math.log(10000) * torch.arange(dim // 2) / (dim // 2))
         self.register_buffer("frequencies", frequencies, persistent=False)
-        self.layers = nn.Sequential(nn.Linear(dim, dim), nn.SiLU(), nn.Linear(dim, dim))
+        n_waves = 2 * len(frequencies)
+        self.layers = nn.Sequential(nn.Linear(n_waves, dim), nn.SiLU(), nn.Linear(dim, dim))
         self.condition = nn.Linear(n_cond, dim) if n_cond else None
 
     def forward(self, t, cond=None):
@@ -93,7 +94,7 @@ class MLPDenoiser(nn.Module):
     n_features : int
         Width of a row.
     hidden_dim : int, default=128
-        Width of the blocks and of the embedding, even.
+        Width of the blocks and of the embedding.
     n_layers : int, default=4
         Number of blocks.
     expansion : float, default=2

@@ -5,6 +5,8 @@ from numbers import Integral
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
+from skicml.generative._scaling import check_scaled
+
 
 class NoiseLevelsMixin:
     """Noise rows, denoise them, and the gradient of their log density."""
@@ -79,6 +81,7 @@ class NoiseLevelsMixin:
 
         check_is_fitted(self)
         X_t = self._validated(X_t)
+        check_scaled(X_t)
         check_scalar(t, "t", Integral, min_val=1, max_val=self.schedule_.n_timesteps)
         shape = self._row_shape(X_t.shape[1])
         condition = self._embedded(y, len(X_t))

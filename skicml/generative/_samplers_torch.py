@@ -129,8 +129,11 @@ class DPMSolverPP:
         return ratio * x - alpha_b * expm1(-h) * self._extrapolated(x0, a, h)
 
     def _remember(self, a, x0):
-        if self._last is not None and self._last[0] > a:  # a time may be visited again
+        last = a if self._last is None else self._last[0]
+        if last > a:  # a time may be visited again
             self._before = self._last
+        elif last < a:  # another walk begins
+            self._before = None
         self._last = (a, x0)
 
     def _extrapolated(self, x0, a, h):

@@ -2,6 +2,11 @@
 
 import numpy as np
 
+# Scaled values up to this have finite squares in single precision, and sums of them too.
+_LARGEST = 1e15
+# Ranges below this are standardised in units of their own.
+_TINY_RANGE = 1e-100
+
 
 class AffineScaler:
     """(X - center) / scale, with one center and scale a feature or for all of them.
@@ -48,7 +53,7 @@ class AffineScaler:
         elif kind == "minmax":
             center, scale = (low + high) / 2, (high - low) / 2
         else:
-            center, scale = wide.mean(axis=axis), wide.std(axis=axis)
+            center, scale = wide.mean(axis=axis), _standard_deviation(wide, high - low, axis)
         scale = np.where(high - low > _smallest_range(low, high), scale, 1.0)
         shape = (X.shape[1],)
         return cls(np.broadcast_to(center, shape).copy(), np.broadcast_to(scale, shape).copy())
@@ -60,6 +65,54 @@ class AffineScaler:
     def inverse_transform(self, X):
         """X in data units, float64."""
         return X * self.scale + self.center
+
+
+def column_range(rows, wider_than=None):
+    """Lowest and highest value of each column, and of those of an earlier range.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_samples, n_features)
+        Data.
+    wider_than : ndarray of shape (2, n_features) or None, default=None
+        Range to be widened.
+
+    Returns
+    -------
+    ends : ndarray of shape (2, n_features)
+        Lowest and highest values.
+    """
+    ends = np.stack([rows.min(axis=0), rows.max(axis=0)])
+    return ends if wider_than is None else column_range(np.concatenate([ends, wider_than]))
+
+
+def check_scaled(rows, largest=_LARGEST):
+    """Raise an error if rows in scaled units are too far out for a network to take.
+
+    Parameters
+    ----------
+    rows : ndarray
+        Rows in scaled units.
+    largest : float, default=1e15
+        Largest magnitude.
+
+    Raises
+    ------
+    ValueError
+        If a magnitude is above `largest`.
+    """
+    magnitude = float(np.abs(rows).max(initial=0))
+    if magnitude > largest:
+        raise ValueError(
+            f"X holds a value of magnitude {magnitude:.1e} in the scaled units of the training "
+            f"data, but at most {largest:.0e} can be reckoned with."
+        )
+
+
+def _standard_deviation(wide, ranges, axis):
+    """Standard deviation, also of values so small that their squares vanish."""
+    unit = np.where((ranges > 0) & (ranges < _TINY_RANGE), ranges, 1.0)
+    return (wide / unit).std(axis=axis) * unit
 
 
 def _smallest_range(low, high):

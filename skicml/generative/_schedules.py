@@ -238,3 +238,11 @@ class NoiseSchedule:
 
     def __repr__(self):
         return f"NoiseSchedule({self.kind!r}, n_timesteps={self.n_timesteps})"
+
+
+def check_n_steps(schedule, n_steps):
+    """Raise an error if a sample has more steps than a schedule has levels."""
+    if n_steps > schedule.n_timesteps:
+        raise ValueError(
+            f"n_sampling_steps={n_steps} must not exceed n_timesteps={schedule.n_timesteps}."
+        )

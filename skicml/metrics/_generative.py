@@ -1,6 +1,6 @@
 """Compare a sample of a generator with a sample of real data."""
 
-from numbers import Integral
+from numbers import Integral, Real
 
 import numpy as np
 from sklearn.utils import check_array, check_random_state, check_scalar
@@ -131,7 +131,7 @@ def classifier_two_sample_test(X, Y, *, estimator=None, cv=3, round_to=None, ran
     Raises
     ------
     ValueError
-        If the numbers of columns differ.
+        If the numbers of columns differ, or `round_to` is not positive.
 
     Notes
     -----
@@ -161,6 +161,7 @@ def classifier_two_sample_test(X, Y, *, estimator=None, cv=3, round_to=None, ran
     X, Y = _two_samples(X, Y, min_samples=2)
     rows = np.concatenate([X, Y])
     if round_to is not None:
+        check_scalar(round_to, "round_to", Real, min_val=0, include_boundaries="neither")
         rows = round_to * np.rint(rows / round_to)
     labels = np.repeat([0, 1], [len(X), len(Y)])
     seed = check_random_state(random_state).randint(2**31 - 1)

@@ -9,7 +9,11 @@ from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skicml.time_series._lomb_scargle_power import NORMALIZATIONS, lomb_scargle_power
+from skicml.time_series._lomb_scargle_power import (
+    NORMALIZATIONS,
+    check_grid_for_area,
+    lomb_scargle_power,
+)
 from skicml.time_series._panels import check_times, validate_panel
 from skicml.utils._fitting import all_or_nothing
 
@@ -150,7 +154,8 @@ class LombScargle(TransformerMixin, BaseEstimator):
         ------
         ValueError
             If X has fewer than 2 time points or is infinite, `times` do not increase
-            strictly or do not fit X, or a frequency is not above 0.
+            strictly or do not fit X, a frequency is not above 0, or `frequencies` do not
+            increase strictly where `normalization` integrates over them.
         """
         panel, n_dims = validate_panel(self, X)
         times = check_times(self.times, panel.shape[1])
@@ -234,6 +239,8 @@ class LombScargle(TransformerMixin, BaseEstimator):
             raise ValueError("frequencies must be a one-dimensional array of values above 0.")
         if len(np.unique(frequencies)) < len(frequencies):
             raise ValueError("frequencies must be distinct.")
+        if self.normalization in ("unit_area", "log"):
+            check_grid_for_area(frequencies)
         return frequencies
 
     def _mask(self, series):

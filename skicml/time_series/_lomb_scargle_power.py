@@ -9,7 +9,8 @@ NORMALIZATIONS = ("psd", "standard", "unit_area", "log")
 LOG_FLOOR = 1e-5  # added to the unit-area power before its logarithm
 _FAP_FLOOR = 1e-5
 # Sine and cosine count as linearly dependent on the observed times below this determinant of
-# their Gram matrix (shares of the total weight).
+# their Gram matrix (shares of the total weight), in units of its trace: rounding of the sums
+# moves the determinant by some 1e-16 traces.
 _RANK_ONE = 1e-9
 _CONSTANT = 1e-13  # a standard deviation below this share of the root mean square is rounding
 _CELLS = 2**21  # largest table that is built at once: bounds the memory
@@ -82,8 +83,8 @@ def lomb_scargle_power(
 
     which equals the classical form with the offset tau but needs no arc tangent: its gradient
     exists at the Fourier frequencies of a regular grid, too. Where sine and cosine are linearly
-    dependent on the observed times (D <= 1e-9 n^2: frequency 0, the Nyquist frequency, fewer than
-    3 points), the power of the one direction that is left is
+    dependent on the observed times (D <= 1e-9 n (CC + SS): frequency 0, the Nyquist frequency,
+    fewer than 3 points), the power of the one direction that is left is
     ``P = 1/2 (YC^2 + YS^2) / (CC + SS)``. With ``fit_mean=True`` all sums are about their means.
 
     Times are shifted to start at 0, and all is computed in float64, since a phase in float32 is
@@ -97,7 +98,7 @@ def lomb_scargle_power(
     products of about 2 sqrt(J) L sines when frequencies are equally spaced; and direct sums
     over blocks of frequencies otherwise. Memory is O(B J + B L) beside a table of bounded size;
     the gradient of the first keeps O(L J), of the direct sums O(B L J). For one series with
-    far more than 10,000 points and frequencies a non-uniform FFT (package nifty-ls) is faster.
+    thousands of points and frequencies a non-uniform FFT (package nifty-ls) is faster.
 
     References
     ----------
@@ -121,7 +122,7 @@ def lomb_scargle_power(
         raise ValueError(f"normalization must be one of {NORMALIZATIONS}, got {normalization!r}.")
     xp, t, y, frequencies, weights, dtype = _check_arrays(t, y, frequencies, mask)
     if normalization in ("unit_area", "log"):
-        _check_grid_for_area(frequencies)
+        check_grid_for_area(frequencies)
     is_one = y.ndim == 1
     if is_one:
         y, weights = y[None], weights[None]
@@ -130,6 +131,8 @@ def lomb_scargle_power(
     weights, y = xp.where(observed, weights, 0.0), xp.where(observed, y, 0.0)
     total = weights.sum(-1)[:, None]
     shares = weights / xp.where(total > 0, total, 1.0)
+    unit = _unit(xp, y)
+    y = y / unit  # no square over- or underflows
     mean_square = (shares * y * y).sum(-1)[:, None]
     if center or fit_mean:
         y = y - (shares * y).sum(-1)[:, None]
@@ -143,7 +146,7 @@ def lomb_scargle_power(
         fap = false_alarm_probability(xp, share * total / 2, len(frequencies))
         factor = 1 / (fap + _FAP_FLOOR)
     if normalization == "psd":
-        power = xp.where(varies, explained * total / 2, 0.0) * factor
+        power = xp.where(varies, explained * total / 2, 0.0) * factor * unit * unit
     elif normalization == "standard":
         power = share * factor
     else:
@@ -152,6 +155,15 @@ def lomb_scargle_power(
             power = xp.log(power + LOG_FLOOR)
     power = power.astype(dtype, copy=False) if xp is np else power.to(dtype)
     return power[0] if is_one else power
+
+
+def _unit(xp, y):
+    """Power of two next to the largest value of each row: division by it does not round."""
+    if xp is not np:
+        y = y.detach()  # the unit cancels in every result, and so in every gradient
+    largest = xp.amax(xp.abs(y), -1)[:, None]
+    largest = xp.where(largest > 0, largest, 1.0)
+    return largest / (2 * xp.frexp(largest)[0])
 
 
 def false_alarm_probability(xp, z, n_frequencies):
@@ -181,7 +193,8 @@ def _explained(xp, t, frequencies, shares, shares_y, fit_mean):
     trace = cos_cos + sin_sin
     quadratic = y_cos**2 * sin_sin - 2 * y_cos * y_sin * cos_sin + y_sin**2 * cos_cos
     # Both branches of `where` need a finite gradient, hence the inner ones.
-    regular, some = determinant > _RANK_ONE, trace > _RANK_ONE
+    some = trace > _RANK_ONE
+    regular = determinant > _RANK_ONE * xp.clip(trace, _RANK_ONE, None)
     rank_one = xp.where(some, (y_cos**2 + y_sin**2) / xp.where(some, trace, 1.0), 0.0)
     return xp.where(regular, quadratic / xp.where(regular, determinant, 1.0), rank_one)
 
@@ -319,7 +332,8 @@ def _check_arrays(t, y, frequencies, mask):
     return xp, t - t[..., :1], y, frequencies, weights, dtype
 
 
-def _check_grid_for_area(frequencies):
+def check_grid_for_area(frequencies):
+    """An integral over the frequencies needs an interval, from left to right."""
     if len(frequencies) < 2 or not (frequencies[1:] > frequencies[:-1]).all():
         raise ValueError(
             "frequencies must be at least 2 and increase strictly for normalization='unit_area' "

@@ -38,8 +38,9 @@ class LSCDImputer(OneToOneFeatureMixin, TransformerMixin, BaseDiffusion):
         Cut the series into windows of this many time points. A two-dimensional X is then one
         series: rows are time steps and columns channels. None takes every series as a whole.
     stride : int or None, default=None
-        Time points between the starts of windows; None means `window`, so that windows do not
-        overlap. The last window is aligned to the end. Overlapping estimates are averaged.
+        Time points between the starts of windows, at most `window`; None means `window`, so
+        that windows do not overlap. The last window is aligned to the end. Overlapping
+        estimates are averaged.
     times : array-like of shape (n_timepoints,) or None, default=None
         Strictly increasing times of the time points, in any unit. None means 0, 1, 2, ...
     n_diffusion_steps : int, default=50
@@ -308,8 +309,9 @@ class LSCDImputer(OneToOneFeatureMixin, TransformerMixin, BaseDiffusion):
         ------
         ValueError
             If X has fewer time points than 2 or a window, is infinite, `times` do not increase
-            strictly or do not fit X, `n_heads` does not divide `n_channels` and
-            `spectral_channels`, `time_embedding_dim` is odd, or training diverges.
+            strictly or do not fit X, `stride` is above `window`, `n_heads` does not divide
+            `n_channels` and `spectral_channels`, `time_embedding_dim` is odd, or training
+            diverges.
         """
         from skicml._torch import draw_seed
         from skicml.generative._training_torch import averaged_module, loss_curve, n_steps_taken
@@ -464,17 +466,14 @@ class LSCDImputer(OneToOneFeatureMixin, TransformerMixin, BaseDiffusion):
         Raises
         ------
         ValueError
-            If a quantile is not between 0 and 1.
+            If a quantile is not between 0 and 1, or there is none.
         """
         quantiles = np.asarray(quantiles, dtype=float)
         if quantiles.ndim != 1 or not np.all((quantiles >= 0) & (quantiles <= 1)):
             raise ValueError(f"quantiles must be between 0 and 1, got {quantiles.tolist()}.")
-        return self._impute(
-            X,
-            self.n_samples,
-            summarize=lambda draws: np.quantile(draws, quantiles, axis=0),
-            assemble=Windows.average,
-        )
+        if len(quantiles) == 0:
+            raise ValueError("quantiles must be one at least, got none.")
+        return self._in_form_of_fit(self._quantiles(self._check_panel(X), quantiles))
 
     def sample(self, X, n_samples=None):
         """Draws of the missing values.
@@ -500,7 +499,13 @@ class LSCDImputer(OneToOneFeatureMixin, TransformerMixin, BaseDiffusion):
         n_samples = self.n_samples if n_samples is None else n_samples
         if n_samples < 1:
             raise ValueError(f"n_samples must be at least 1, got {n_samples}.")
-        return self._impute(X, n_samples, summarize=lambda draws: draws, assemble=Windows.stitch)
+        draws = self._impute(
+            self._check_panel(X),
+            n_samples,
+            summarize=lambda draws: draws,
+            assemble=Windows.stitch,
+        )
+        return self._in_form_of_fit(draws)
 
     def score(self, X, y=None):
         """Minus the mean absolute error on observed values that are hidden for the purpose.
@@ -531,21 +536,27 @@ class LSCDImputer(OneToOneFeatureMixin, TransformerMixin, BaseDiffusion):
         hidden = rng.permutation(observed)[: max(1, round(_SCORED * len(observed)))]
         gappy = panel.copy()
         gappy.flat[hidden] = np.nan
-        filled = self.transform(gappy if self._n_dims == 3 else self._two_dimensional(gappy))
-        errors = (filled.reshape(panel.shape) - panel) / self.scale_
+        errors = (self._quantiles(gappy, (0.5,))[0] - panel) / self.scale_
         return -float(np.abs(errors.flat[hidden]).mean())
 
-    def _impute(self, X, n_draws, summarize, assemble):
-        """X with its missing values replaced by what `summarize` says of their draws."""
-        panel = self._check_panel(X)
+    def _quantiles(self, panel, quantiles):
+        """The panel filled in by each quantile, along a first axis."""
+        return self._impute(
+            panel,
+            self.n_samples,
+            summarize=lambda draws: np.quantile(draws, quantiles, axis=0),
+            assemble=Windows.average,
+        )
+
+    def _impute(self, panel, n_draws, summarize, assemble):
+        """The panel with missing values replaced by what `summarize` says of their draws."""
         windows = self._windows(panel.shape[1])
         times = check_times(self.times, panel.shape[1]) / self._gap
         rows = _network_rows(panel, windows, times, self.mean_, self.scale_)
         said = assemble(windows, self._summaries(rows, n_draws, summarize))
         said = said.transpose(3, 0, 1, 2) * self.scale_ + self.mean_
         said[..., ~self._seen] = 0.0
-        filled = np.where(np.isnan(panel), said.astype(panel.dtype), panel)
-        return filled if self._n_dims == 3 else self._two_dimensional(filled)
+        return np.where(np.isnan(panel), said.astype(panel.dtype), panel)
 
     def _summaries(self, rows, n_draws, summarize):
         """Summaries of the draws of each window, shape (n_windows, width, n_channels, n)."""
@@ -586,8 +597,10 @@ class LSCDImputer(OneToOneFeatureMixin, TransformerMixin, BaseDiffusion):
             )
         return panel
 
-    def _two_dimensional(self, panel):
-        """The panel (..., n_series, n_timepoints, n_channels) in the form of a 2-D X."""
+    def _in_form_of_fit(self, panel):
+        """The panel (..., n_series, n_timepoints, n_channels) in the form of the data of fit."""
+        if self._n_dims == 3:
+            return panel
         return panel[..., 0] if self.window is None else panel[..., 0, :, :]
 
     def _windows(self, n_timepoints):
@@ -597,7 +610,13 @@ class LSCDImputer(OneToOneFeatureMixin, TransformerMixin, BaseDiffusion):
                 f"Series must be as long as window={width}, got n_timepoints = {n_timepoints} "
                 f"(in a two-dimensional X the number of rows, n_samples = {n_timepoints})."
             )
-        return Windows(n_timepoints, width, self.stride or width)
+        stride = self.stride or width
+        if self.window is not None and stride > width:
+            raise ValueError(
+                f"stride={stride} must be at most window={width}, or the time points between "
+                "windows would not be imputed."
+            )
+        return Windows(n_timepoints, width, stride)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -619,7 +638,10 @@ def _statistics(panel):
             stacklevel=6,
         )
     values = np.where(seen, panel, 0.0).astype(np.float64)
-    mean, scale = np.nanmean(values, axis=(0, 1)), np.nanstd(values, axis=(0, 1))
+    # A power of two as unit rounds nothing, and no square over- or underflows.
+    unit = np.ldexp(1.0, np.frexp(np.nanmax(np.abs(values), axis=(0, 1)))[1] - 1)
+    values /= unit
+    mean, scale = (moment(values, axis=(0, 1)) * unit for moment in (np.nanmean, np.nanstd))
     constant = scale <= 1e-13 * np.abs(mean)
     return mean, np.where(constant, 1.0, scale), seen
 

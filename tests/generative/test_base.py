@@ -1,6 +1,7 @@
 """What a method that stands on the diffusion base may replace."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -167,6 +168,27 @@ def test_a_diverged_training_is_an_error():
         Diverging(max_iter=2).fit(_pairs())
 
 
+def test_the_gradient_is_clipped():
+    class Steep(_PairImputer):
+        def _settings(self):
+            return replace(
+                super()._settings(), optimizer="SGD", gradient_clip=1.0, learning_rate=0.1
+            )
+
+        def _make_scheduler(self, optimizer, n_steps):
+            return torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+
+        def _loss(self, net, batch, generator, condition=None):
+            return 1e6 * super()._loss(net, batch, generator)
+
+    before, after = (
+        torch.cat([p.flatten() for p in Steep(n).fit(_pairs()).net_.module_.parameters()])
+        for n in (0, 1)
+    )
+    assert float((after - before).detach().norm()) == pytest.approx(0.1, rel=1e-2)
+    assert DiffusionModel()._settings().gradient_clip == 1.0
+
+
 # The seams of DiffusionModel ---------------------------------------------------------------------
 
 
@@ -230,6 +252,23 @@ def test_a_hook_may_ask_the_denoiser():
     X = model.sample(7, hooks=[hook], n_steps=4, random_state=0)
     assert seen == [(7, 2)] * 3
     np.testing.assert_array_equal(X, model.sample(7, n_steps=4, random_state=0))
+
+
+def test_imputation_puts_known_values_in_place_with_the_noise_of_the_level():
+    seen = {}
+
+    class Watched(DiffusionModel):
+        def _predict(self, net, x, t, *args, **kwargs):
+            seen[t] = x[:, 0]
+            return super()._predict(net, x, t, *args, **kwargs)
+
+    model = Watched(hidden_dim=16, n_layers=1, max_iter=1, random_state=0).fit(_pairs())
+    model.impute(np.tile([2.0, np.nan], (2000, 1)), n_steps=4, n_resample=2)
+    known = model.scaler_.transform(np.array([[2.0, 0.0]]))[0, 0]
+    assert sorted(seen) == [250, 500, 750, 1000]
+    for t, x in seen.items():
+        assert float(x.mean()) == pytest.approx(model.schedule_.alpha_[t] * known, abs=0.1)
+        assert float(x.std()) == pytest.approx(model.schedule_.sigma_[t], abs=0.1)
 
 
 def test_a_subclass_may_replace_the_prediction():

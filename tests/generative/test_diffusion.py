@@ -61,6 +61,18 @@ def test_samples_are_finite_for_every_schedule_prediction_and_solver(
         assert np.isfinite(model.score_samples(X[:5])).all()
 
 
+@pytest.mark.parametrize(("prediction", "first"), [("eps", 999), ("v", 1000), ("x0", 1000)])
+def test_the_noise_estimate_is_not_asked_where_the_data_cannot_be_told(prediction, first):
+    seen = []
+
+    def watch(x, t, x0, eps):
+        seen.append(t)
+        return eps
+
+    _model(prediction=prediction).fit(X).sample(guidance=[watch])
+    assert (seen[0], len(seen)) == (first, 5)
+
+
 def test_all_noise_levels_can_be_visited():
     for prediction in ("v", "eps", "x0"):
         model = _model(prediction=prediction, n_timesteps=1000).fit(X)
@@ -210,6 +222,13 @@ def test_images_have_one_scale():
     np.testing.assert_allclose([columns.min(axis=0), columns.max(axis=0)], [[-1] * 24, [1] * 24])
 
 
+def test_values_whose_squares_vanish_are_scaled_all_the_same():
+    for magnitude in (1e-160, 1e-200, 1e-300):
+        scaled = _model(max_iter=1).fit(X * magnitude).scaler_.transform(X * magnitude)
+        np.testing.assert_allclose(scaled.mean(axis=0), 0, atol=1e-9)
+        np.testing.assert_allclose(scaled.std(axis=0), 1)
+
+
 def test_scale_none_leaves_the_data(labelled):
     model = _model(scale=None).fit(X)
     np.testing.assert_array_equal(model.scaler_.transform(X), X)
@@ -237,6 +256,8 @@ def test_numbers_as_condition():
     assert not hasattr(one, "classes_")
     assert one.sample(3, y=5.0).shape == one.sample(3, y=[5.0, 6.0, 7.0]).shape == (3, 2)
     np.testing.assert_array_equal(one.sample(3, y=5.0), one.sample(3, y=np.full((3, 1), 5.0)))
+    other_unit = _model().fit(X, X[:, 0])
+    np.testing.assert_allclose(one.sample(3, y=500.0), other_unit.sample(3, y=0.5), atol=1e-5)
     two = _model().fit(X, X)
     np.testing.assert_array_equal(two.sample(3, y=X[0]), two.sample(3, y=X[[0, 0, 0]]))
     with pytest.raises(ValueError, match="conditions of width 3, but fit saw 2"):
@@ -275,6 +296,24 @@ def test_without_condition_the_null_embedding_is_used(labelled):
     np.testing.assert_array_equal(labelled.sample(5), labelled.sample(5, guidance_scale=3.0))
 
 
+def test_a_given_condition_is_checked(labelled):
+    cond = np.random.RandomState(0).standard_normal((3, 8))
+    drawn = labelled.sample(3, condition=cond)
+    np.testing.assert_array_equal(drawn, labelled.sample(3, condition=cond.tolist()))
+    np.testing.assert_array_equal(drawn, labelled.sample(3, condition=torch.as_tensor(cond)))
+    for wrong in (cond[:2], cond[:1], cond[:, :7], cond[0], cond[:, None]):
+        with pytest.raises(ValueError, match=r"condition must have shape \(3, 8\), got"):
+            labelled.sample(3, condition=wrong)
+    with pytest.raises(ValueError, match="condition contains NaN"):
+        labelled.sample(3, condition=cond * np.nan)
+    with pytest.raises(ValueError, match="fitted without y: condition must be None"):
+        _model().fit(X).sample(3, condition=cond)
+    tokens = np.zeros((30, 3, 5))
+    model = _model(image_shape=(4, 6)).fit(_images(), tokens)
+    with pytest.raises(ValueError, match="condition must have shape"):
+        model.sample(30, condition=tokens[:, :, :4])
+
+
 def test_condition_errors(labelled):
     with pytest.raises(ValueError, match="either y or condition"):
         labelled.sample(2, y=0, condition=np.zeros((2, 8)))
@@ -282,6 +321,8 @@ def test_condition_errors(labelled):
         _model().fit(X).sample(2, y=0)
     with pytest.raises(ValueError, match="inconsistent numbers"):
         _model().fit(X, Y[:-1])
+    with pytest.raises(ValueError, match="y holds a value of magnitude"):
+        _model().fit(X, X * 1e200)
 
 
 # Errors ------------------------------------------------------------------------------------------
@@ -307,6 +348,9 @@ def test_shape_errors(labelled):
         _model(image_shape=(8, 8)).fit(X)
     with pytest.raises(ValueError, match="image_shape must be"):
         _model(image_shape=(2,)).fit(X)
+    for sides in ((-1, -2), (1.5, 2)):
+        with pytest.raises(ValueError, match="image_shape must be"):
+            _model(image_shape=sides).fit(X)
     for network in ("transformer", "unet"):
         with pytest.raises(ValueError, match=f'network="{network}" needs image_shape'):
             _model(network=network).fit(X)
@@ -323,6 +367,26 @@ def test_too_many_steps(labelled):
         labelled.sample(0)
     with pytest.raises(ValueError, match="solver must be one of"):
         labelled.sample(solver="euler")
+
+
+def test_values_that_a_network_cannot_take_are_an_error_and_no_nan(labelled):
+    far = np.array([[1e60, 0.0]])
+    for method in (lambda Z: labelled.denoise(Z, 5), lambda Z: labelled.score_function(Z, 5)):
+        with pytest.raises(ValueError, match="holds a value of magnitude"):
+            method(far)
+    with pytest.raises(ValueError, match="at most 1e"):
+        labelled.impute(np.array([[1e60, np.nan]]))
+    with pytest.raises(ValueError, match="at most 1e"):
+        labelled.score_samples(far * 1e140)
+    assert np.isfinite(labelled.impute(np.array([[1e14, np.nan]]))).all()
+    assert np.isfinite(labelled.score_samples(far / 1e50)).all()
+
+
+def test_the_guidance_scale_of_a_sample_has_the_range_of_the_parameter(labelled):
+    with pytest.raises(ValueError, match="guidance_scale == -1"):
+        labelled.sample(2, y=0, guidance_scale=-1)
+    with pytest.raises(TypeError, match="guidance_scale must be"):
+        labelled.sample(2, y=0, guidance_scale="high")
 
 
 def test_nothing_works_before_fit():
@@ -375,6 +439,14 @@ def test_max_iter_counts_gradient_steps_whatever_the_number_of_rows():
         assert model.n_iter_ == len(model.loss_curve_) == 60
 
 
+def test_weight_decay_shrinks_the_weights():
+    norms = []
+    for weight_decay in (0.0, 5.0):
+        model = _model(max_iter=50, learning_rate=1e-2, weight_decay=weight_decay).fit(X)
+        norms.append(float(model.net_.module_.network.input_layer.weight.detach().norm()))
+    assert norms[1] < 0.7 * norms[0]
+
+
 def test_partial_fit_goes_on_from_the_present_weights():
     model = _model(max_iter=60).fit(X, Y)
     before = copy.deepcopy(model.net_.module_)
@@ -399,6 +471,23 @@ def test_partial_fit_needs_data_of_the_same_kind():
         model.partial_fit(X[:, :1], Y)
     with pytest.raises(ValueError, match="without y: y must be None"):
         _model().fit(X).partial_fit(X, Y)
+
+
+def test_further_training_widens_the_range_of_samples():
+    model = _model(max_iter=100, hidden_dim=16).fit(X)
+    further = X + 5
+    model.set_params(max_iter=400).partial_fit(further)
+    low, high = model.scaler_.inverse_transform(model.data_range_)
+    np.testing.assert_allclose(low, X.min(axis=0))
+    np.testing.assert_allclose(high, further.max(axis=0))
+    drawn = model.sample(200)
+    assert (drawn > X.max(axis=0)).all(axis=1).mean() > 0.5
+
+
+def test_further_training_keeps_the_schedule():
+    model = _model().fit(X).set_params(n_timesteps=2000, n_sampling_steps=1500)
+    with pytest.raises(ValueError, match="must not exceed n_timesteps=1000"):
+        model.partial_fit(X)
 
 
 def test_warm_start():
@@ -490,6 +579,30 @@ def test_own_network_with_condition_and_images():
     assert model.sample(2).shape == (2, 24)
 
 
+def test_own_networks_of_the_wrong_kind():
+    with pytest.raises(TypeError, match="network must return a torch module, got NoneType"):
+        _model(network=lambda n_features, n_cond: None).fit(X)
+    # an output that would be broadcast
+    with pytest.raises(ValueError, match=r"of shape \(128, 2\), but returned \(128, 1\)"):
+        _model(network=lambda n_features, n_cond: _OneColumn(n_features)).fit(X)
+
+
+class _OneColumn(torch.nn.Module):
+    def __init__(self, n_features):
+        super().__init__()
+        self.layer = torch.nn.Linear(n_features, 1)
+
+    def forward(self, x, t, cond=None, context=None):
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("network", ["mlp", "transformer", "unet"])
+def test_any_width_of_the_network(network):
+    for hidden_dim in (5, 10):
+        model = _model(network, hidden_dim=hidden_dim, image_shape=(4, 6))
+        assert model.fit(_images(), np.arange(30) % 2).sample(2, y=1).shape == (2, 24)
+
+
 class _Flat(torch.nn.Module):
     def __init__(self, shape):
         super().__init__()
@@ -570,6 +683,9 @@ def test_impute_keeps_what_is_known_and_fills_the_rest(labelled):
     np.testing.assert_array_equal(labelled.impute(X), X)
     with_labels = labelled.impute(holes, y=Y[:20], random_state=1)
     assert not np.allclose(with_labels, labelled.impute(holes, y=1 - Y[:20], random_state=1))
+    for rows in (holes, X[:20]):  # also where nothing is missing
+        with pytest.raises(ValueError, match=r"labels \[7\]"):
+            labelled.impute(rows, y=7)
     with pytest.raises(ValueError, match="n_resample == 0"):
         labelled.impute(holes, n_resample=0)
     with pytest.raises(ValueError, match="infinity"):

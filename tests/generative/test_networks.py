@@ -208,6 +208,22 @@ def test_the_loss_counts_the_entries_of_the_mask():
     assert net.loss(output, noised, torch.zeros(2, 4)) == 0
 
 
+@pytest.mark.parametrize("prediction", ["v", "eps", "x0"])
+def test_the_loss_weighs_the_times(prediction):
+    schedule = NoiseSchedule()
+    weighted, plain = (
+        Denoiser(torch.nn.Identity(), schedule, prediction, loss_weighting=weighting)
+        for weighting in ("min_snr", "simple")
+    )
+    for t in (20, 500, 950):
+        noised = plain.noise_to(_rows((4,), 1), torch.tensor([t]), _rows((4,), 1, seed=1))
+        output = torch.zeros(1, 4)
+        snr = schedule.abar_[t] / (1 - schedule.abar_[t])
+        weight = min(snr, 5) / {"x0": 1, "eps": snr, "v": snr + 1}[prediction]
+        expected = weight * float(plain.loss(output, noised))
+        assert float(weighted.loss(output, noised)) == pytest.approx(expected, rel=1e-4)
+
+
 def test_the_null_vector_is_learnt():
     net = _denoiser(dropout=0.5)
     cond = net.condition(torch.zeros(40, dtype=torch.long), torch.Generator().manual_seed(0))

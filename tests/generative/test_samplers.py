@@ -134,6 +134,14 @@ def test_a_time_visited_again_does_not_count_as_history():
     torch.testing.assert_close(*steps)
 
 
+def test_a_solver_does_not_remember_an_earlier_walk():
+    solver, times = DPMSolverPP(COSINE), COSINE.timesteps(10)
+    walks = [sample_loop(_centred(), _start(n), COSINE, times, solver=solver) for n in (7, 5)]
+    torch.testing.assert_close(
+        walks[1], sample_loop(_centred(), _start(5), COSINE, times, solver="dpm++2m")
+    )
+
+
 # Against diffusers -----------------------------------------------------------------------------
 
 
@@ -199,9 +207,17 @@ def test_clipping_keeps_the_noise_consistent_with_x():
             return super().step(x, x0, eps, a, b, noise)
 
     bounds = torch.tensor([-0.3, 0.4], dtype=torch.float64).unbind()
-    sample_loop(
-        _centred(), _start(), COSINE, COSINE.timesteps(10), solver=Watch(COSINE), clip=bounds
-    )
+    for guidance in ((), [lambda x, t, x0, eps: eps - 5]):  # what guidance does is clipped, too
+        sample_loop(
+            _centred(),
+            _start(),
+            COSINE,
+            COSINE.timesteps(10),
+            solver=Watch(COSINE),
+            clip=bounds,
+            guidance=guidance,
+        )
+    assert len(seen) == 20
     for x0, residual in seen:
         assert -0.3 <= x0.min() <= x0.max() <= 0.4
         assert residual.abs().max() < 1e-10

@@ -198,6 +198,37 @@ def test_series_without_variation(normalization, fap_weighting):
     np.testing.assert_array_equal(power, np.log(1e-5) if normalization == "log" else 0.0)
 
 
+@pytest.mark.parametrize("make", [np.asarray, torch.as_tensor], ids=["numpy", "torch"])
+@pytest.mark.parametrize("scale", [1e-310, 1e-200, 1e200, 1e300])
+def test_huge_and_tiny_values(make, scale):
+    t, y = noisy_sine(30)
+    for params in ({"normalization": "standard"}, {"normalization": "log", "fap_weighting": True}):
+        power = lomb_scargle_power(t, y, REGULAR_GRID, **params)
+        scaled = lomb_scargle_power(t, make(y * scale), REGULAR_GRID, **params)
+        np.testing.assert_allclose(scaled, power, rtol=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-150, 1e-3, 1e150])
+def test_power_is_in_squared_units(unit):
+    t, y = noisy_sine(30)
+    power = lomb_scargle_power(t, y, REGULAR_GRID)
+    scaled = lomb_scargle_power(t, y * unit, REGULAR_GRID)
+    np.testing.assert_allclose(scaled / unit**2, power, rtol=1e-9)
+
+
+@pytest.mark.parametrize("cycles", [0.006, 0.02, 0.1])
+def test_floating_mean_at_few_hundredths_of_a_cycle(cycles):
+    """Constant, sine and cosine are all but a parabola there, yet three directions."""
+    t = np.linspace(0, 1, 50)
+    y = np.sin(3 * t) + 0.1 * np.random.default_rng(0).normal(size=50)
+    phase = 2 * np.pi * cycles * t
+    # spans the same as constant, sine and cosine, without their cancellation
+    design = np.column_stack([np.ones(50), np.sin(phase), np.sin(phase / 2) ** 2])
+    fitted = design @ np.linalg.lstsq(design, y - y.mean(), rcond=None)[0]
+    power = lomb_scargle_power(t, y, [cycles], fit_mean=True)
+    assert power[0] == pytest.approx(fitted @ fitted / 2, rel=1e-4)
+
+
 def test_rank_one_designs():
     y = np.array([1.0, -2.0, 0.5, 3.0, 1.0, -1.0])
     signs = (-1.0) ** np.arange(6)
@@ -437,6 +468,8 @@ def test_in_a_pipeline_with_a_search():
         ({"frequencies": [-0.1]}, "frequencies must be .* above 0"),
         ({"frequencies": [[0.1]]}, "frequencies must be a one-dimensional"),
         ({"frequencies": [0.1, 0.1]}, "frequencies must be distinct"),
+        ({"frequencies": [0.1], "normalization": "log"}, "increase strictly"),
+        ({"frequencies": [0.2, 0.1], "normalization": "unit_area"}, "increase strictly"),
         ({"frequencies": [0.1, np.inf]}, "frequencies contains infinity"),
     ],
 )

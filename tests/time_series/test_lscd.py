@@ -1,10 +1,12 @@
 """LSCDImputer as an estimator: shapes, windows, units, channels, seeds and bad input."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -12,6 +14,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from skicml.datasets import make_gappy_sines
+from skicml.generative._denoiser_torch import Denoiser
 from skicml.time_series import LSCDImputer, _lscd, _lscd_torch
 from skicml.time_series._lscd_windows import Windows
 
@@ -129,30 +132,66 @@ def test_calls_are_repeatable_even_without_a_seed(sines):
 def test_score_hides_what_it_scores(sines, monkeypatch):
     """The imputer is not shown the cells that its error is measured on."""
     imputer = LSCDImputer(**TINY).fit(sines.X)
-    seen, original = [], LSCDImputer.transform
+    seen, original = [], LSCDImputer._impute
 
-    def transform(self, X):
-        seen.append(X)
-        return original(self, X)
+    def impute(self, panel, *args, **kwargs):
+        seen.append(panel)
+        return original(self, panel, *args, **kwargs)
 
-    monkeypatch.setattr(LSCDImputer, "transform", transform)
+    monkeypatch.setattr(LSCDImputer, "_impute", impute)
     score = imputer.score(sines.X)
     (shown,) = seen
     hidden = np.isnan(shown) & ~np.isnan(sines.X)
     assert hidden.sum() == round(0.2 * (~np.isnan(sines.X)).sum())
-    errors = np.abs(original(imputer, shown) - sines.X) / np.nanstd(sines.X, axis=(0, 1))
+    errors = np.abs(imputer.transform(shown) - sines.X) / np.nanstd(sines.X, axis=(0, 1))
     assert score == pytest.approx(-errors[hidden].mean())
     assert score < -0.3  # an untrained imputer that scored well would have peeked
     assert imputer.score(sines.X) == score
 
 
-def test_statistics_and_spectrum_ignore_hidden_values(sines):
-    """Whatever the hidden values are, fit and transform come out the same."""
-    hidden = np.isnan(sines.X)
-    masked = np.ma.masked_array(np.where(hidden, 1e9, sines.X), hidden).filled(np.nan)
-    first, second = (LSCDImputer(**TINY).fit(X) for X in (sines.X, masked))
-    np.testing.assert_array_equal(first.loss_curve_, second.loss_curve_)
-    np.testing.assert_array_equal(first.transform(sines.X), second.transform(masked))
+@pytest.mark.parametrize("conditioning", ["spectrum", None])
+def test_training_hides_what_it_asks_for(fitted, conditioning):
+    """The loss is that of the hidden cells alone, and the condition knows nothing of them."""
+    rng = np.random.default_rng(0)
+    observed = torch.as_tensor(rng.uniform(size=(6, 2, 12)) < 0.7).float()
+    x0 = torch.as_tensor(rng.normal(size=(6, 2, 12))).float() * observed
+    steps = torch.arange(12.0).expand(6, -1)
+    imputer = LSCDImputer(conditioning=conditioning, **TINY)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = Denoiser(imputer._make_network((2, 12), 0), imputer._make_schedule(), "eps")
+    conditions, condition = [], net.network.condition
+
+    def recorded(*args):
+        conditions.append(condition(*args))
+        return conditions[-1]
+
+    net.network.condition = recorded
+
+    def loss(x0):
+        batch = {"x0": x0, "observed": observed, "times": steps}
+        return imputer._loss(net, batch, torch.Generator().manual_seed(3))
+
+    generator = torch.Generator().manual_seed(3)
+    hidden = observed - _lscd_torch.draw_known(observed, generator, "random")
+    noised = net.corrupt(x0, generator)
+    bias = net.network.output[-1].bias  # what an untrained network says everywhere
+    expected = ((noised.eps - bias).square() * hidden).sum() / hidden.sum()
+    torch.testing.assert_close(loss(x0), expected)
+    loss(x0 + 100 * hidden)
+    first, second = conditions
+    assert torch.equal(first.start, second.start)
+    assert all(torch.equal(left, right) for left, right in zip(first.sides, second.sides))
+    assert not first.values[hidden > 0].any()
+
+
+def test_rows_of_gaps_do_not_move_the_statistics(sines):
+    """Standardisation looks at observed values only."""
+    more = np.concatenate([sines.X, np.full((4, 12, 2), np.nan)])
+    mean, scale, seen = _lscd._statistics(more)
+    np.testing.assert_array_equal(mean, np.nanmean(sines.X, axis=(0, 1)))
+    np.testing.assert_allclose(scale, np.nanstd(sines.X, axis=(0, 1)), rtol=1e-12)
+    assert seen.all()
 
 
 # ---- Times ------------------------------------------------------------------------------------
@@ -255,6 +294,26 @@ def test_constant_channels_and_empty_series(sines):
     assert np.isfinite(imputer.transform(X)).all()
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e170, 1e300])
+def test_huge_and_tiny_values(fitted, sines, scale):
+    filled = LSCDImputer(times=sines.times, **TINY).fit_transform(sines.X * scale)
+    np.testing.assert_allclose(filled / scale, fitted.transform(sines.X), rtol=1e-3, atol=1e-4)
+
+
+# ---- Training schedule ------------------------------------------------------------------------
+
+
+def test_learning_rate_falls_twice():
+    optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=1e-3)
+    scheduler = LSCDImputer()._make_scheduler(optimizer, 40)
+    rates = []
+    for _ in range(40):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    np.testing.assert_allclose(rates, np.repeat([1e-3, 1e-4, 1e-5], [30, 6, 4]))
+
+
 # ---- Consistency loss and validation ----------------------------------------------------------
 
 
@@ -306,6 +365,17 @@ def test_frames(sines):
     assert (filled.index == index).all()
 
 
+def test_score_of_frames(sines):
+    """The same with names, and whatever container transform is asked for."""
+    X = sines.X.reshape(-1, 2)
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    expected = LSCDImputer(window=12, **TINY).fit(X).score(X)
+    imputer = LSCDImputer(window=12, **TINY).set_output(transform="pandas").fit(frame)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert imputer.score(frame) == expected
+
+
 # ---- Bad input --------------------------------------------------------------------------------
 
 
@@ -318,6 +388,7 @@ def test_frames(sines):
         ({"beta_min": 0.6}, "beta_min <= beta_max"),
         ({"times": [0, 1]}, r"times must have shape \(12,\)"),
         ({"times": np.zeros(12)}, "times must increase strictly"),
+        ({"window": 4, "stride": 5}, "stride=5 must be at most window=4"),
         ({"window": 13}, "as long as window=13, got n_timepoints = 12"),
         ({"validation_fraction": 0.99}, "leaves no series or window to train on: n_samples=30"),
     ],
@@ -345,6 +416,8 @@ def test_bad_panels(fitted, sines):
 def test_bad_arguments(fitted, sines):
     with pytest.raises(ValueError, match="quantiles must be between 0 and 1"):
         fitted.predict_quantiles(sines.X, (0.5, 5))
+    with pytest.raises(ValueError, match="quantiles must be one at least"):
+        fitted.predict_quantiles(sines.X, ())
     with pytest.raises(ValueError, match="n_samples must be at least 1"):
         fitted.sample(sines.X, 0)
     with pytest.raises(ValueError, match="score needs at least 2 observed values, got 1"):

@@ -15,6 +15,7 @@ from skicml.time_series._lscd_torch import (
     StepEmbedding,
     consistency_loss,
     draw_known,
+    draw_windows,
     log_spectrum,
     sinusoids,
 )
@@ -199,6 +200,65 @@ def test_the_untrained_network_predicts_the_bias_only(batch):
     assert len(output.unique()) == 1
 
 
+def test_a_block_is_the_published_one(batch):
+    """Step, time, channels, side information, gate, and two outputs of half the planes each."""
+    x0, known, times = batch
+    network = make_network()
+    block, side = network.blocks[0], network.condition(x0, known, times).sides[0]
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(N_SERIES, N_CHANNELS, N_TIMEPOINTS, 8, generator=generator)
+    step = torch.randn(N_SERIES, 128, generator=generator)
+    y = x + block.step(step)[:, None, None, :]
+    y = torch.stack([block.over_time(y[:, k]) for k in range(N_CHANNELS)], dim=1)
+    columns = [block.over_channels(y[:, :, time]) for time in range(N_TIMEPOINTS)]
+    y = block.mix(torch.stack(columns, dim=2)) + side
+    y = block.out(torch.sigmoid(y[..., :8]) * torch.tanh(y[..., 8:]))
+    out, skip = block(x, step, side)
+    torch.testing.assert_close(out, (x + y[..., :8]) / 2**0.5)
+    torch.testing.assert_close(skip, y[..., 8:])
+
+
+def test_the_output_is_of_the_skips_of_all_blocks(batch):
+    x0, known, times = batch
+    network = make_network()
+    skips = []
+    for block in network.blocks:
+        block.register_forward_hook(lambda block, inputs, outputs: skips.append(outputs[1]))
+    output = network(x0, torch.full((N_SERIES,), 5), network.condition(x0, known, times))
+    expected = network.output(torch.stack(skips).sum(0) / len(skips) ** 0.5)
+    assert len(skips) == 3
+    torch.testing.assert_close(output, expected[..., 0])
+
+
+def test_draws_are_those_of_the_ancestral_sampler(batch):
+    x0, known, times = batch
+    network, schedule = make_network(), NoiseSchedule("quad", 6, beta_min=1e-4, beta_max=0.5)
+    network.output[-1].weight.data *= 0.1
+    rows = {"x0": (x0 * known).numpy(), "observed": known.numpy(), "times": times.numpy()}
+    draws = draw_windows(Denoiser(network, schedule, "eps"), rows, 2, seed=5)
+    generator = torch.Generator().manual_seed(5)
+
+    def noise():
+        return torch.randn(2, 1, N_CHANNELS, N_TIMEPOINTS, generator=generator).expand(
+            -1, N_SERIES, -1, -1
+        )
+
+    kept = 1 - np.linspace(1e-4**0.5, 0.5**0.5, 6) ** 2  # alphahat_t
+    abar = np.r_[1, np.cumprod(kept)]
+    condition = network.condition(x0, known, times)
+    x = noise()
+    with torch.no_grad():
+        for t in range(6, 0, -1):
+            step = torch.full((N_SERIES,), t)
+            eps = torch.stack([network(draw, step, condition) for draw in x])
+            x = x - (1 - kept[t - 1]) / np.sqrt(1 - abar[t]) * eps
+            x = x / np.sqrt(kept[t - 1])
+            if t > 1:
+                variance = (1 - abar[t - 1]) / (1 - abar[t]) * (1 - kept[t - 1])
+                x = x + np.sqrt(variance) * noise()
+    np.testing.assert_allclose(draws, x, rtol=1e-3, atol=1e-4)
+
+
 # ---- Masks ------------------------------------------------------------------------------------
 
 
@@ -273,8 +333,11 @@ def test_one_step_consistency_vanishes_for_the_right_output(batch):
 
 
 def test_one_step_consistency_leaves_out_noise(batch):
-    net, condition, noised, times = noised_batch(batch, t=40)
-    assert net.schedule.abar_[40] < 0.5
+    net, condition, noised, times = noised_batch(batch, t=21)
+    output = net(noised.x, noised.t, condition)
+    assert net.schedule.abar_[21] > 0.5 > net.schedule.abar_[22]
+    assert consistency_loss(net, noised, output, condition, times, "one_step", None).item() > 0
+    net, condition, noised, times = noised_batch(batch, t=22)
     output = net(noised.x, noised.t, condition)
     loss = consistency_loss(net, noised, output, condition, times, "one_step", None)
     assert loss.item() == 0
