@@ -65,6 +65,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"/plot_",
+    "parallel": 2,
     "doc_module": ("skicml",),
     "default_thumb_file": str(DOCS / "_static" / "logo.svg"),
     "backreferences_dir": "reference/backreferences",
