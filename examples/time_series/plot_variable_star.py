@@ -20,8 +20,13 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.model_selection import cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
-from skicml.time_series import lomb_scargle_power
+from skicml.time_series import LombScargle, lomb_scargle_power
 
 path = Path(os.environ.get("SKICML_DATA", "")) / "timeseries" / "LINEAR_11375941.csv"
 if path.is_file():
@@ -98,4 +103,85 @@ for shift in (0, 1):
 fig.colorbar(points, ax=axes[1, 0], label="days since the first look")
 axes[1, 0].set(xlabel="phase", ylabel="magnitude", title="folded at the best period")
 axes[1, 0].invert_yaxis()
+plt.show()
+
+# %%
+# A field full of stars
+# ---------------------
+# One picture shows many stars, so that all of a field share their times, and each star has gaps of
+# its own, where it was too close to the moon or to a neighbour. That is a panel, and
+# :class:`~skicml.time_series.LombScargle` turns it into columns for any classifier. We make up 600
+# stars of four kinds that differ in their periods, with some 45 brightnesses each from two months.
+
+kinds = ["Delta Scuti", "RR Lyrae, type c", "RR Lyrae, type ab", "short Cepheid"]
+shortest, longest = np.array([[0.05, 0.2, 0.42, 0.8], [0.18, 0.4, 0.78, 1.6]])  # days
+rng = np.random.default_rng(0)
+times = np.sort(rng.integers(60, size=90) + rng.uniform(0, 0.3, 90))  # by night
+kind = rng.integers(4, size=600)
+period = rng.uniform(shortest[kind], longest[kind])
+angle = 2 * np.pi * (times / period[:, None] + rng.uniform(size=(600, 1)))
+field = rng.uniform(0.1, 0.4, (600, 1)) * (np.sin(angle) + 0.4 * np.sin(2 * angle + 1))
+field += rng.normal(15, 0.5, (600, 1)) + rng.normal(0, 0.08, field.shape)
+field[rng.uniform(size=field.shape) < 0.5] = np.nan
+
+# %%
+# Two stars of one kind have their peaks at similar frequencies, not at the same one. So the
+# spectrum is cut into bands, and the highest value of each is what neighbours are judged by. The
+# other way is to interpolate the gaps first. A forest gets far less out of that, whether it sees
+# the values or their Fourier spectrum in such bands.
+
+grid = np.arange(0.4, 24, 0.2 / 60)[:7000]
+regular = np.linspace(times[0], times[-1], 2 * 24 * 60)
+
+
+def highest_in_bands(spectra, n_bands=70):
+    return spectra.reshape(len(spectra), n_bands, -1).max(axis=2)
+
+
+def filled(X, at=times):
+    return np.array([np.interp(at, times[~np.isnan(x)], x[~np.isnan(x)]) for x in X])
+
+
+def fourier_bands(X):
+    values = filled(X, regular)
+    spectra = np.abs(np.fft.rfft(values - values.mean(axis=1, keepdims=True)))
+    return highest_in_bands(spectra[:, 20:1420])
+
+
+spectrum = make_pipeline(
+    LombScargle(times=times, frequencies=grid, fit_mean=True),
+    FunctionTransformer(highest_in_bands),
+)
+ways = {
+    "Lomb-Scargle, 5 neighbours": make_pipeline(spectrum, KNeighborsClassifier(5)),
+    "interpolated, forest": make_pipeline(
+        FunctionTransformer(filled), RandomForestClassifier(random_state=0)
+    ),
+    "interpolated, Fourier, forest": make_pipeline(
+        FunctionTransformer(fourier_bands), RandomForestClassifier(random_state=0)
+    ),
+}
+for way, classifier in ways.items():
+    print(f"{way}: {cross_val_score(classifier, field, kind, cv=3).mean():.0%} right")
+
+# %%
+# Each row is a star, the one with the shortest period on top. The bright curve is its frequency;
+# what runs along with it, a cycle a day apart, are the aliases of the nights.
+
+fig, ax = plt.subplots(figsize=(9, 4.6), layout="constrained")
+order = period.argsort()
+power = LombScargle(times=times, frequencies=grid, fit_mean=True).fit_transform(field[order])
+picture = ax.imshow(
+    highest_in_bands(power, 350),
+    aspect="auto",
+    interpolation="nearest",
+    cmap="magma",
+    extent=(grid[0], grid[-1], 600, 0),
+)
+starts = np.concatenate([np.bincount(kind).cumsum() - np.bincount(kind), [600]])
+ax.hlines(starts[1:-1], grid[0], grid[-1], color="white", lw=0.8, ls=":")
+ax.set_yticks((starts[1:] + starts[:-1]) / 2, kinds)
+ax.tick_params(axis="y", length=0)
+ax.set(xlabel="frequency (cycles a day)", title="Spectra of 600 stars with gaps")
+fig.colorbar(picture, ax=ax, label="share of variance")
 plt.show()

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from skicml.generative._base import BaseDiffusion
+from skicml.generative._base import BaseDiffusion, DiffusionSettings
 from skicml.generative._diffusion import DiffusionModel
 from skicml.generative._schedules import NoiseSchedule
 
@@ -21,6 +21,7 @@ __all__ = [
     "BaseDiffusion",
     "ClassifierGuidance",
     "DiffusionModel",
+    "DiffusionSettings",
     "FixedEntries",
     "MLPDenoiser",
     "NoiseSchedule",

@@ -34,27 +34,29 @@ class Condition:
 class DiffusionSettings:
     """How a denoiser is parameterised and trained.
 
-    Attributes
+    Parameters
     ----------
-    prediction : {"eps", "x0", "v"}
+    prediction : {"eps", "x0", "v"}, default="v"
         What the network predicts.
-    loss_weighting : {"simple", "min_snr"}
+    loss_weighting : {"simple", "min_snr"}, default="simple"
         Weights of the times in the loss.
-    max_iter : int
+    max_iter : int, default=2000
         Gradient steps.
-    batch_size : int
+    batch_size : int, default=128
         Rows a step.
-    learning_rate, weight_decay : float
-        Of the optimiser.
-    optimizer : str
+    learning_rate : float, default=2e-3
+        Learning rate of the optimiser.
+    weight_decay : float, default=1e-4
+        Weight decay of the optimiser.
+    optimizer : str, default="AdamW"
         Name in ``torch.optim``, e.g. "AdamW" or "Adam".
-    gradient_clip : float or None
+    gradient_clip : float or None, default=1.0
         Largest norm of the gradient.
-    ema_decay : float or None
+    ema_decay : float or None, default=0.999
         Decay of the moving average of the weights; None or 0 keeps none.
-    device : {"cpu", "cuda", "auto"}
+    device : {"cpu", "cuda", "auto"}, default="cpu"
         Where the network is trained and sampled from.
-    verbose : int
+    verbose : int, default=0
         Whether to print the loss every 50 steps.
     """
 
@@ -75,7 +77,8 @@ class BaseDiffusion(CallbackSupportMixin, BaseEstimator, ABC):
     """Base class of the diffusion estimators.
 
     A subclass says with :meth:`_settings`, :meth:`_make_schedule` and :meth:`_make_network`
-    what the denoiser is, and trains it in ``fit`` by :meth:`_fit_denoiser`. It may override
+    what the denoiser is, and trains it in ``fit`` by :meth:`_fit_denoiser`, whose net's averaged
+    module it keeps as ``ema_module_`` for :meth:`_denoiser`. It may override
     :meth:`_make_batch`, :meth:`_loss`, :meth:`_make_scheduler` and :meth:`_predict`, and
     samples with ``skicml.generative.sample_loop``.
 
