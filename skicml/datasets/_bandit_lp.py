@@ -1,8 +1,13 @@
 """Linear programs whose constraints can only be sampled."""
 
+from numbers import Real
+
 import numpy as np
 from scipy.optimize import linprog
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, validate_params
+
+from skicml.datasets._constraints import NOT_NEGATIVE, SIZE
 
 # Steps in which the rows are tilted: fine enough that little is left to scale.
 _FIRST_TILT, _TILT_GROWTH = 0.05, 1.1
@@ -20,6 +25,17 @@ class _NoisyLinearOracle:
         return self.Phi @ action + self.noise_std * self._rng.standard_normal(len(self.Phi))
 
 
+@validate_params(
+    {
+        "n_features": [SIZE],
+        "n_constraints": [SIZE],
+        "margin": [Interval(Real, 0, 1, closed="neither")],
+        "feasible": ["boolean"],
+        "noise_std": [NOT_NEGATIVE],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def make_bandit_lp(
     n_features=3,
     n_constraints=4,
@@ -64,8 +80,8 @@ def make_bandit_lp(
     Raises
     ------
     ValueError
-        If a size is less than 1, `margin` cannot be reached with rows of norm 1, or
-        `noise_std` is negative.
+        If a parameter is of another type or out of its range, or `margin` cannot be reached
+        with rows of norm 1.
 
     Notes
     -----
@@ -82,16 +98,9 @@ def make_bandit_lp(
     >>> Phi.shape, A_ub.shape, oracle([0.5, 0.5]).shape
     ((3, 2), (4, 2), (3,))
     """
-    limit = 1.0 if feasible else 1.0 / np.sqrt(max(n_features, 1))
-    if n_features < 1 or n_constraints < 1:
-        raise ValueError(
-            "n_features and n_constraints must be at least 1, "
-            f"got {n_features} and {n_constraints}."
-        )
-    if not 0.0 < margin < limit:
+    limit = 1.0 if feasible else 1.0 / np.sqrt(n_features)
+    if margin >= limit:
         raise ValueError(f"margin must be between 0 and {limit:.4g}, got {margin}.")
-    if not 0.0 <= noise_std < np.inf:
-        raise ValueError(f"noise_std must be a finite number >= 0, got {noise_std}.")
     rng = check_random_state(random_state)
     normals = rng.standard_normal((n_constraints, n_features))
     if feasible:

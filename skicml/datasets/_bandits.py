@@ -2,8 +2,19 @@
 
 import numpy as np
 from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import validate_params
+
+from skicml.datasets._constraints import POSITIVE, SIZE
 
 
+@validate_params(
+    {
+        "means": ["array-like"],
+        "n_rounds": [SIZE],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def make_bernoulli_bandit(means, n_rounds=1000, *, random_state=None):
     """Rewards 0 and 1, independent in every cell.
 
@@ -24,7 +35,8 @@ def make_bernoulli_bandit(means, n_rounds=1000, *, random_state=None):
     Raises
     ------
     ValueError
-        If a mean is not in [0, 1], or `n_rounds` is less than 1.
+        If a parameter is of another type or out of its range, `means` is not 1-D, or there
+        are fewer than two arms.
 
     Examples
     --------
@@ -34,13 +46,22 @@ def make_bernoulli_bandit(means, n_rounds=1000, *, random_state=None):
            [1., 0.],
            [1., 0.]])
     """
-    means = _check_means(means, n_rounds)
+    means = _check_means(means)
     if ((means < 0) | (means > 1)).any():
         raise ValueError(f"means must be in [0, 1], got {means}.")
     rng = check_random_state(random_state)
     return (rng.uniform(size=(n_rounds, means.size)) < means).astype(np.float64)
 
 
+@validate_params(
+    {
+        "means": ["array-like"],
+        "n_rounds": [SIZE],
+        "concentration": [POSITIVE],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def make_beta_bandit(means, n_rounds=1000, *, concentration=4.0, random_state=None):
     """Rewards in (0, 1) with beta distributions, independent in every cell.
 
@@ -64,8 +85,8 @@ def make_beta_bandit(means, n_rounds=1000, *, concentration=4.0, random_state=No
     Raises
     ------
     ValueError
-        If a mean is not in (0, 1), `n_rounds` is less than 1, or `concentration` is not
-        positive and finite.
+        If a parameter is of another type or out of its range, `means` is not 1-D, or there
+        are fewer than two arms.
 
     Examples
     --------
@@ -73,19 +94,15 @@ def make_beta_bandit(means, n_rounds=1000, *, concentration=4.0, random_state=No
     >>> make_beta_bandit([0.9, 0.1], n_rounds=1000, random_state=0).mean(axis=0).round(1)
     array([0.9, 0.1])
     """
-    means = _check_means(means, n_rounds)
+    means = _check_means(means)
     if ((means <= 0) | (means >= 1)).any():
         raise ValueError(f"means must be in (0, 1), got {means}.")
-    if not 0 < concentration < np.inf:
-        raise ValueError(f"concentration must be positive and finite, got {concentration}.")
     rng = check_random_state(random_state)
     return rng.beta(means * concentration, (1 - means) * concentration, (n_rounds, means.size))
 
 
-def _check_means(means, n_rounds):
+def _check_means(means):
     means = check_array(means, ensure_2d=False, dtype=np.float64, input_name="means")
     if means.ndim != 1 or means.size < 2:
         raise ValueError(f"means must be 1-D with at least 2 arms, got shape {means.shape}.")
-    if n_rounds < 1:
-        raise ValueError(f"n_rounds must be at least 1, got {n_rounds}.")
     return means

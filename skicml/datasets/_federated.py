@@ -2,8 +2,25 @@
 
 import numpy as np
 from sklearn.utils import Bunch, check_random_state
+from sklearn.utils._param_validation import validate_params
+
+from skicml.datasets._constraints import COUNT, NOT_NEGATIVE, POSITIVE, SIZE
 
 
+@validate_params(
+    {
+        "n_clients": [SIZE],
+        "n_samples_per_client": [SIZE],
+        "n_clusters": [SIZE],
+        "n_features": [SIZE],
+        "variance": [NOT_NEGATIVE],
+        "n_server_per_cluster": [COUNT],
+        "n_server_outliers": [COUNT],
+        "concentration": [POSITIVE, None],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def make_federated_mixture(
     n_clients=100,
     n_samples_per_client=1000,
@@ -35,9 +52,9 @@ def make_federated_mixture(
     variance : float, default=0.5
         Variance of each feature within a component.
     n_server_per_cluster : int, default=20
-        Public rows from each component.
+        Public rows from each component; may be 0.
     n_server_outliers : int, default=100
-        Public rows that belong to no component.
+        Public rows that belong to no component; may be 0.
     concentration : float or None, default=None
         Parameter of the symmetric Dirichlet distribution of a client's shares of the components;
         the smaller, the fewer components a client has. None gives every client equal shares.
@@ -55,7 +72,7 @@ def make_federated_mixture(
     Raises
     ------
     ValueError
-        If `variance` is negative or `concentration` is not positive.
+        If a parameter is of another type or out of its range.
 
     References
     ----------
@@ -70,10 +87,6 @@ def make_federated_mixture(
     >>> data.data.shape, data.server_data.shape, len(set(data.groups))
     ((200, 4), (70, 4), 5)
     """
-    if variance < 0:
-        raise ValueError(f"variance must be >= 0, got {variance}.")
-    if concentration is not None and concentration <= 0:
-        raise ValueError(f"concentration must be positive or None, got {concentration}.")
     rng = check_random_state(random_state)
     centers = rng.uniform(size=(n_clusters, n_features))
 

@@ -1,18 +1,25 @@
 """Low-rank matrices behind measurements, gross errors and gaps."""
 
+from numbers import Real
+
 import numpy as np
 from sklearn.utils import check_random_state, gen_batches
+from sklearn.utils._param_validation import Interval, validate_params
+
+from skicml.datasets._constraints import (
+    FINITE,
+    FRACTION_BELOW_1,
+    NOT_NEGATIVE,
+    SIZE,
+    check_sizes,
+)
 
 _SENSING_BATCH = 256  # rows of Gaussian numbers drawn at a time, so that float32 stays small
-
-
-def _check_fraction(name, value):
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must be in [0, 1), got {value}.")
+_CONDITION_NUMBER = Interval(Real, 1, None, closed="left")
 
 
 def _check_rank(rank, shape):
-    if not 1 <= rank <= min(shape):
+    if rank > min(shape):
         raise ValueError(f"rank must be in 1..{min(shape)} for shape {tuple(shape)}, got {rank}.")
 
 
@@ -21,6 +28,20 @@ def _with_spectrum(left, right, condition_number):
     return (left * np.linspace(condition_number, 1.0, left.shape[1])) @ right.T
 
 
+@validate_params(
+    {
+        "n_samples": [SIZE],
+        "shape": ["array-like"],
+        "rank": [SIZE],
+        "condition_number": [_CONDITION_NUMBER],
+        "outlier_fraction": [FRACTION_BELOW_1],
+        "outlier_scale": [NOT_NEGATIVE],
+        "noise": [NOT_NEGATIVE],
+        "dtype": "no_validation",
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def make_low_rank_sensing(
     n_samples=1280,
     *,
@@ -49,7 +70,7 @@ def make_low_rank_sensing(
     rank : int, default=4
         Its rank.
     condition_number : float, default=20.0
-        Ratio of its largest to its smallest singular value that is not zero.
+        Ratio of its largest to its smallest singular value that is not zero, at least 1.
     outlier_fraction : float, default=0.1
         Share of the measurements that is grossly wrong, in [0, 1).
     outlier_scale : float, default=10.0
@@ -77,7 +98,7 @@ def make_low_rank_sensing(
     Raises
     ------
     ValueError
-        If `rank` does not fit `shape`, or `outlier_fraction` is not in [0, 1).
+        If a parameter is of another type or out of its range, or `rank` does not fit `shape`.
 
     References
     ----------
@@ -92,8 +113,8 @@ def make_low_rank_sensing(
     >>> X.shape, y.shape, coef.shape, int(outliers.sum())
     ((100, 24), (100,), (6, 4), 10)
     """
+    check_sizes("shape", shape, 2)
     _check_rank(rank, shape)
-    _check_fraction("outlier_fraction", outlier_fraction)
     rng = check_random_state(random_state)
     left, right = (
         np.linalg.svd(np.sign(rng.standard_normal((n, rank))), full_matrices=False)[0]
@@ -116,6 +137,20 @@ def make_low_rank_sensing(
     return X, y, coef, outliers
 
 
+@validate_params(
+    {
+        "n_samples": [SIZE],
+        "n_features": [SIZE],
+        "rank": [SIZE],
+        "condition_number": [_CONDITION_NUMBER],
+        "outlier_fraction": [FRACTION_BELOW_1],
+        "outlier_scale": [NOT_NEGATIVE],
+        "missing_fraction": [FRACTION_BELOW_1],
+        "noise": [NOT_NEGATIVE],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def make_corrupted_low_rank(
     n_samples=200,
     n_features=150,
@@ -137,8 +172,8 @@ def make_corrupted_low_rank(
     rank : int, default=5
         Rank of the table without errors.
     condition_number : float, default=10.0
-        Ratio of its largest to its smallest singular value that is not zero; the values in
-        between are evenly spaced.
+        Ratio of its largest to its smallest singular value that is not zero, at least 1; the
+        values in between are evenly spaced.
     outlier_fraction : float, default=0.1
         Chance of a cell to be grossly wrong, in [0, 1).
     outlier_scale : float, default=10.0
@@ -163,7 +198,7 @@ def make_corrupted_low_rank(
     Raises
     ------
     ValueError
-        If `rank` does not fit the shape, or a fraction is not in [0, 1).
+        If a parameter is of another type or out of its range, or `rank` does not fit the shape.
 
     Examples
     --------
@@ -174,8 +209,6 @@ def make_corrupted_low_rank(
     """
     shape = (n_samples, n_features)
     _check_rank(rank, shape)
-    _check_fraction("outlier_fraction", outlier_fraction)
-    _check_fraction("missing_fraction", missing_fraction)
     rng = check_random_state(random_state)
     left, right = (np.linalg.qr(rng.standard_normal((n, rank)))[0] for n in shape)
     low_rank = _with_spectrum(left, right, condition_number)
@@ -189,6 +222,16 @@ def make_corrupted_low_rank(
     return X, low_rank, sparse
 
 
+@validate_params(
+    {
+        "n_frames": [SIZE],
+        "frame_shape": ["array-like"],
+        "block_shape": ["array-like"],
+        "block_value": [FINITE],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def make_background_video(
     n_frames=80,
     *,
@@ -207,7 +250,7 @@ def make_background_video(
     n_frames : int, default=80
         Number of frames.
     frame_shape : tuple of (int, int), default=(30, 40)
-        Height and width of a frame in pixels.
+        Height and width of a frame in pixels, more than one of which there must be.
     block_shape : tuple of (int, int), default=(7, 6)
         Height and width of the block in pixels, at most those of the frame.
     block_value : float, default=1.5
@@ -227,7 +270,8 @@ def make_background_video(
     Raises
     ------
     ValueError
-        If the block is larger than the frame.
+        If a parameter is of another type or out of its range, or the block is larger than
+        the frame.
 
     Examples
     --------
@@ -236,6 +280,10 @@ def make_background_video(
     >>> X.shape, int(foreground[0].sum())
     ((80, 1200), 42)
     """
+    check_sizes("frame_shape", frame_shape, 2)
+    check_sizes("block_shape", block_shape, 2)
+    if max(frame_shape) == 1:
+        raise ValueError("frame_shape must be that of more than one pixel, got (1, 1).")
     if any(block > frame for block, frame in zip(block_shape, frame_shape)):
         raise ValueError(
             f"block_shape {tuple(block_shape)} must fit into frame_shape {tuple(frame_shape)}."

@@ -5,9 +5,11 @@ Every loader gives ONE 2-D ``data`` and the widths of its blocks, ``views``.
 
 import numpy as np
 from sklearn.datasets import load_digits
-from sklearn.utils import Bunch, check_random_state
+from sklearn.utils import Bunch, check_array, check_random_state
+from sklearn.utils._param_validation import validate_params
 
 from skicml._views import resolve_views, stack_views
+from skicml.datasets._constraints import FRACTION, NOT_NEGATIVE, SIZE, check_sizes
 from skicml.datasets._files import bundled_file, external_file
 
 
@@ -232,6 +234,13 @@ _SYNTHETIC3D_COVARIANCES = [
 ]
 
 
+@validate_params(
+    {
+        "n_samples_per_class": [SIZE],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def make_synthetic3d(n_samples_per_class=200, *, random_state=None):
     """Three Gaussian classes in three views of three features, like "synthetic3d".
 
@@ -248,6 +257,11 @@ def make_synthetic3d(n_samples_per_class=200, *, random_state=None):
         The three views side by side, widths ``[3, 3, 3]``.
     y : ndarray of shape (3 * n_samples_per_class,)
         Class, sorted.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is of another type or out of its range.
 
     Examples
     --------
@@ -266,6 +280,17 @@ def make_synthetic3d(n_samples_per_class=200, *, random_state=None):
     return np.hstack(views), np.repeat(np.arange(3), n_samples_per_class)
 
 
+@validate_params(
+    {
+        "n_samples": [SIZE],
+        "views": ["array-like"],
+        "centers": [SIZE],
+        "separation": [NOT_NEGATIVE],
+        "noise_views": ["array-like"],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def make_multiview_blobs(
     n_samples=300, views=(5, 5), *, centers=3, separation=3.0, noise_views=(), random_state=None
 ):
@@ -293,6 +318,12 @@ def make_multiview_blobs(
     y : ndarray of shape (n_samples,)
         Cluster of each sample.
 
+    Raises
+    ------
+    ValueError
+        If a parameter is of another type or out of its range, a width is not an integer of at
+        least 1, or `noise_views` names a view that is not there.
+
     Examples
     --------
     >>> from skicml.datasets import make_multiview_blobs
@@ -300,6 +331,11 @@ def make_multiview_blobs(
     >>> X.shape, y.shape
     ((10, 5), (10,))
     """
+    check_sizes("views", views)
+    if not np.isin(noise_views, np.arange(len(views))).all():
+        raise ValueError(
+            f"noise_views must hold indices in 0..{len(views) - 1}, got {noise_views!r}."
+        )
     rng = check_random_state(random_state)
     y = rng.randint(centers, size=n_samples)
     blocks = []
@@ -310,6 +346,15 @@ def make_multiview_blobs(
     return np.hstack(blocks), y
 
 
+@validate_params(
+    {
+        "X": ["array-like"],
+        "views": ["array-like", None],
+        "rate": [FRACTION],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def mask_views(X, views, *, rate=0.3, random_state=None):
     """Remove whole views of samples at random; every sample keeps at least one.
 
@@ -320,7 +365,7 @@ def mask_views(X, views, *, rate=0.3, random_state=None):
     views : None, sequence of int, or sequence of index arrays or slices
         The views, as the estimators take them.
     rate : float, default=0.3
-        Probability that a view of a sample is removed.
+        Probability that a view of a sample is removed, in [0, 1].
     random_state : int, RandomState instance or None, default=None
         Source of randomness.
 
@@ -328,6 +373,12 @@ def mask_views(X, views, *, rate=0.3, random_state=None):
     -------
     X_missing : ndarray of shape (n_samples, n_features)
         Copy of X with NaN in the blocks that were removed.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is of another type or out of its range, or `views` does not describe
+        disjoint, non-empty blocks of the columns of X.
 
     Examples
     --------
@@ -338,7 +389,7 @@ def mask_views(X, views, *, rate=0.3, random_state=None):
     False
     """
     rng = check_random_state(random_state)
-    X = np.array(X, dtype=np.float64)
+    X = check_array(X, dtype=np.float64, copy=True, ensure_all_finite="allow-nan")
     blocks = resolve_views(views, X.shape[1])
     keep = rng.uniform(size=(len(X), len(blocks))) >= rate
     empty = np.flatnonzero(~keep.any(axis=1))

@@ -1,9 +1,27 @@
 """Trajectories of nonlinear oscillators."""
 
 import numpy as np
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import validate_params
+
+from skicml.datasets._constraints import FINITE, NOT_NEGATIVE, POSITIVE, SIZE
 
 
+@validate_params(
+    {
+        "n_series": [SIZE],
+        "n_timepoints": [SIZE],
+        "time_step": [POSITIVE],
+        "alpha": [FINITE],
+        "beta": [FINITE],
+        "gamma": [FINITE],
+        "delta": [FINITE],
+        "radius": ["array-like"],
+        "noise": [NOT_NEGATIVE],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def make_duffing(
     n_series=100,
     n_timepoints=31,
@@ -58,8 +76,9 @@ def make_duffing(
     Raises
     ------
     ValueError
-        If `radius` is not an increasing pair of numbers of at least 0, or a trajectory runs
-        off to infinity, as it may where `beta` is negative.
+        If a parameter is of another type or out of its range, `radius` is not an increasing
+        pair of numbers of at least 0, or a trajectory runs off to infinity, as it may where
+        `beta` is negative.
 
     References
     ----------
@@ -78,12 +97,12 @@ def make_duffing(
     """
     from scipy.integrate import solve_ivp
 
-    inner, outer = radius
-    if not 0 <= inner <= outer:
+    radius = check_array(radius, ensure_2d=False, dtype=np.float64, input_name="radius")
+    if radius.shape != (2,) or not 0 <= radius[0] <= radius[1]:
         raise ValueError(f"radius must be a pair 0 <= inner <= outer, got {radius}.")
     rng = check_random_state(random_state)
     # Uniform in area, hence in the square of the radius.
-    distance = np.sqrt(rng.uniform(inner**2, outer**2, n_series))
+    distance = np.sqrt(rng.uniform(*radius**2, n_series))
     angle = rng.uniform(0, 2 * np.pi, n_series)
     initial = distance * np.stack([np.cos(angle), np.sin(angle)])
 

@@ -1,7 +1,12 @@
 """Multivariate series with a known causal graph, and anomalies to put into them."""
 
+from numbers import Integral, Real
+
 import numpy as np
 from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+
+from skicml.datasets._constraints import COUNT, FINITE, FRACTION, NOT_NEGATIVE, POSITIVE, SIZE
 
 ANOMALY_KINDS = ("point_global", "point_contextual", "collective_trend", "collective_global")
 # Rows before and after the centre that count as local.
@@ -12,6 +17,18 @@ _SHRINK = 0.7
 _VAR_BURN_IN = 200
 
 
+@validate_params(
+    {
+        "n_timepoints": [SIZE],
+        "n_features": [Interval(Integral, 4, None, closed="left")],
+        "forcing": [FINITE],
+        "step": [POSITIVE],
+        "noise": [NOT_NEGATIVE],
+        "burn_in": [COUNT],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def make_lorenz96(
     n_timepoints=2000,
     n_features=8,
@@ -41,7 +58,7 @@ def make_lorenz96(
     noise : float, default=0.1
         Standard deviation of the Gaussian noise on every observation.
     burn_in : int, default=1000
-        Rows that are simulated first and left out.
+        Rows that are simulated first and left out; may be 0.
     random_state : int, RandomState instance or None, default=None
         Determines the start and the noise. Pass an int for reproducible results.
 
@@ -55,7 +72,7 @@ def make_lorenz96(
     Raises
     ------
     ValueError
-        If `n_features` is below 4.
+        If a parameter is of another type or out of its range.
 
     Notes
     -----
@@ -79,8 +96,6 @@ def make_lorenz96(
     """
     from scipy.integrate import solve_ivp
 
-    if n_features < 4:
-        raise ValueError(f"n_features must be at least 4, got {n_features}.")
     rng = check_random_state(random_state)
     before2, before, after = (np.roll(np.arange(n_features), shift) for shift in (2, 1, -1))
 
@@ -100,6 +115,18 @@ def make_lorenz96(
     return X, graph
 
 
+@validate_params(
+    {
+        "n_timepoints": [SIZE],
+        "n_features": [SIZE],
+        "n_lags": [SIZE],
+        "edge_fraction": [FRACTION],
+        "coef": ["array-like", None],
+        "noise": [NOT_NEGATIVE],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def make_var_process(
     n_timepoints=2000,
     n_features=16,
@@ -147,8 +174,8 @@ def make_var_process(
     Raises
     ------
     ValueError
-        If `edge_fraction` is not in [0, 1], or `coef` has another shape or makes a process
-        that is not stable.
+        If a parameter is of another type or out of its range, or `coef` has another shape or
+        makes a process that is not stable.
 
     Notes
     -----
@@ -203,8 +230,6 @@ def make_var_process(
 
 def _random_coefficients(n_features, n_lags, edge_fraction, rng):
     """Coefficients of the paper's process, shape (n_lags, cause, effect)."""
-    if not 0 <= edge_fraction <= 1:
-        raise ValueError(f"edge_fraction must be in [0, 1], got {edge_fraction}.")
     n_others = max(int(edge_fraction * n_features) - 1, 0)
     matrix = 3.0 * np.eye(n_features)
     for effect in range(n_features):
@@ -224,6 +249,18 @@ def _companion_radius(coef):
     return np.abs(np.linalg.eigvals(companion)).max()
 
 
+@validate_params(
+    {
+        "X": ["array-like"],
+        "kind": [StrOptions(set(ANOMALY_KINDS))],
+        "magnitude": [FINITE],
+        "n_channels": [SIZE],
+        "fraction": [Interval(Real, 0, 0.5, closed="right")],
+        "segment_length": [SIZE],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def inject_anomalies(
     X,
     kind="point_global",
@@ -276,7 +313,8 @@ def inject_anomalies(
     Raises
     ------
     ValueError
-        If a parameter is outside its range, or X is too short for one anomaly.
+        If a parameter is of another type or out of its range, X has fewer than `n_channels`
+        channels, or X is too short for one anomaly.
 
     Notes
     -----
@@ -298,15 +336,8 @@ def inject_anomalies(
     (10, (1,))
     """
     X = check_array(X, dtype=[np.float64, np.float32])
-    if kind not in ANOMALY_KINDS:
-        raise ValueError(f"kind must be one of {ANOMALY_KINDS}, got {kind!r}.")
-    if not 1 <= n_channels <= X.shape[1]:
+    if n_channels > X.shape[1]:
         raise ValueError(f"n_channels must be in 1..{X.shape[1]}, got {n_channels}.")
-    if not 0 < fraction <= 0.5:
-        raise ValueError(f"fraction must be in (0, 0.5], got {fraction}.")
-    if segment_length < 1:
-        raise ValueError(f"segment_length must be at least 1, got {segment_length}.")
-
     rng = check_random_state(random_state)
     length = segment_length if kind.startswith("collective") else 1
     channels = np.sort(rng.choice(X.shape[1], n_channels, replace=False))

@@ -1,11 +1,31 @@
 """Sums of sines with gaps: panels whose spectrum is known."""
 
 from math import pi
+from numbers import Integral
 
 import numpy as np
-from sklearn.utils import Bunch, check_random_state
+from sklearn.utils import Bunch, check_array, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+
+from skicml.datasets._constraints import FRACTION_BELOW_1, NOT_NEGATIVE, POSITIVE, SIZE
 
 
+@validate_params(
+    {
+        "n_samples": [SIZE],
+        "n_timepoints": [Interval(Integral, 2, None, closed="left")],
+        "n_channels": [SIZE, None],
+        "duration": [POSITIVE],
+        "frequency_ranges": ["array-like"],
+        "frequency_shape": [POSITIVE],
+        "amplitudes": ["array-like"],
+        "noise": [NOT_NEGATIVE],
+        "missing_fraction": [FRACTION_BELOW_1],
+        "gaps": [StrOptions({"random", "block"})],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def make_gappy_sines(
     n_samples=500,
     n_timepoints=100,
@@ -66,7 +86,8 @@ def make_gappy_sines(
     Raises
     ------
     ValueError
-        If a parameter is out of its range.
+        If a parameter is of another type or out of its range, `frequency_ranges` does not hold
+        pairs, or there are not as many of them as `amplitudes`.
 
     Examples
     --------
@@ -78,19 +99,19 @@ def make_gappy_sines(
     >>> print(np.isnan(sines.X).mean().round(1))
     0.7
     """
-    if n_timepoints < 2:
-        raise ValueError(f"n_timepoints must be at least 2, got {n_timepoints}.")
-    if not 0 <= missing_fraction < 1:
-        raise ValueError(f"missing_fraction must be in [0, 1), got {missing_fraction}.")
-    if gaps not in ("random", "block"):
-        raise ValueError(f'gaps must be "random" or "block", got {gaps!r}.')
+    ranges = check_array(frequency_ranges, dtype=np.float64, input_name="frequency_ranges")
+    if ranges.shape[1] != 2:
+        raise ValueError(f"frequency_ranges must hold pairs (low, high), got {frequency_ranges!r}.")
+    amplitudes = check_array(amplitudes, ensure_2d=False, dtype=np.float64, input_name="amplitudes")
+    if amplitudes.ndim != 1:
+        raise ValueError(f"amplitudes must be 1-D, got shape {amplitudes.shape}.")
     if len(frequency_ranges) != len(amplitudes):
         raise ValueError(
             f"There are {len(frequency_ranges)} frequency_ranges but {len(amplitudes)} amplitudes."
         )
     rng = check_random_state(random_state)
     shape = (n_samples, n_timepoints, 1 if n_channels is None else n_channels)
-    low, high = np.array(frequency_ranges, dtype=float).T
+    low, high = ranges.T
     draws = rng.beta(frequency_shape, frequency_shape, (n_samples, len(amplitudes)))
     frequencies = low + (high - low) * draws
 

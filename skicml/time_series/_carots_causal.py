@@ -82,14 +82,20 @@ class CausalModel:
     Raises
     ------
     ValueError
-        If the discoverer looks further back than a window reaches, or its graph is not of
-        shape (N, N).
+        If the discoverer looks further back than a window reaches, has no ``adjacency_``, or
+        its graph is not of shape (N, N).
     """
 
     def __init__(self, discoverer, window, n_features):
         self.discoverer = discoverer
         self.window = window
         self.n_lags = find_lags(discoverer, window)
+        if not hasattr(discoverer, "adjacency_"):
+            raise ValueError(
+                "causal_discoverer must have the attribute adjacency_ after fit, the graph "
+                f"[cause, effect] of shape {(n_features, n_features)}; "
+                f"{type(discoverer).__name__} has none."
+            )
         self.adjacency = np.asarray(discoverer.adjacency_, dtype=bool)
         if self.adjacency.shape != (n_features, n_features):
             raise ValueError(

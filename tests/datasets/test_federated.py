@@ -68,8 +68,8 @@ def test_same_seed_same_data_and_no_global_state():
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"variance": -1.0}, "variance must be >= 0"),
-        ({"concentration": 0.0}, "concentration must be positive or None"),
+        ({"variance": -1.0}, "'variance' parameter"),
+        ({"concentration": 0.0}, "'concentration' parameter"),
     ],
 )
 def test_bad_parameters(change, match):

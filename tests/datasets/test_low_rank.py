@@ -110,12 +110,22 @@ def test_video_is_background_of_rank_two_behind_a_block():
     ("make", "params", "message"),
     [
         (make_low_rank_sensing, {"rank": 50}, "rank must be in 1..40"),
-        (make_low_rank_sensing, {"rank": 0}, "rank must be"),
-        (make_low_rank_sensing, {"outlier_fraction": 1.0}, "outlier_fraction must be in"),
+        (make_low_rank_sensing, {"rank": 0}, "'rank' parameter"),
+        (make_low_rank_sensing, {"outlier_fraction": 1.0}, "'outlier_fraction' parameter"),
         (make_corrupted_low_rank, {"rank": 151}, "rank must be in 1..150"),
-        (make_corrupted_low_rank, {"outlier_fraction": -0.1}, "outlier_fraction must be in"),
-        (make_corrupted_low_rank, {"missing_fraction": 1.0}, "missing_fraction must be in"),
+        (make_corrupted_low_rank, {"outlier_fraction": -0.1}, "'outlier_fraction' parameter"),
+        (make_corrupted_low_rank, {"missing_fraction": 1.0}, "'missing_fraction' parameter"),
+        (make_low_rank_sensing, {"condition_number": 0.5}, "'condition_number' parameter"),
+        (make_low_rank_sensing, {"shape": (5,)}, "shape must hold 2 integers"),
+        (make_low_rank_sensing, {"shape": (5, 2.0)}, "shape must hold 2 integers"),
         (make_background_video, {"block_shape": (31, 2)}, "block_shape .* must fit"),
+        (make_background_video, {"block_shape": (0, 2)}, "block_shape must hold 2 integers"),
+        (make_background_video, {"frame_shape": (9, 9, 3)}, "frame_shape must hold 2 integers"),
+        (
+            make_background_video,
+            {"frame_shape": (1, 1), "block_shape": (1, 1)},
+            "more than one pixel",
+        ),
     ],
 )
 def test_bad_parameters(make, params, message):

@@ -97,3 +97,23 @@ def test_mask_views_keeps_one_view_a_sample(rate):
     expected = 1 - rate + rate**3 / 3
     assert observed.mean() == pytest.approx(expected, abs=0.04)
     np.testing.assert_array_equal(masked[np.isfinite(masked)], X[np.isfinite(masked)])
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"views": ()}, "views must hold one or more integers"),
+        ({"views": (3, 0)}, "views must hold one or more integers"),
+        ({"views": (3, 2.5)}, "views must hold one or more integers"),
+        ({"noise_views": [2]}, r"noise_views must hold indices in 0\.\.1, got \[2\]"),
+        ({"noise_views": [-1]}, r"noise_views must hold indices in 0\.\.1"),
+    ],
+)
+def test_bad_views_of_blobs(params, message):
+    with pytest.raises(ValueError, match=message):
+        make_multiview_blobs(**params)
+
+
+def test_views_are_masked_in_tables_only():
+    with pytest.raises(ValueError, match="Expected 2D array"):
+        mask_views([1.0, 2.0], [2])

@@ -45,7 +45,7 @@ def test_noise_has_the_size_asked_for():
     assert clean.shape == (50, 31, 2)
 
 
-@pytest.mark.parametrize("radius", [(1.0, 0.5), (-0.1, 1.0)])
+@pytest.mark.parametrize("radius", [(1.0, 0.5), (-0.1, 1.0), (1,), (0, np.inf), (0, np.nan)])
 def test_bad_rings_are_errors(radius):
     with pytest.raises(ValueError, match="radius"):
         make_duffing(radius=radius)

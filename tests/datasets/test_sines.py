@@ -11,6 +11,10 @@ def test_bad_sines():
         make_gappy_sines(gaps="none")
     with pytest.raises(ValueError, match="1 frequency_ranges but 2 amplitudes"):
         make_gappy_sines(amplitudes=(1, 2))
+    with pytest.raises(ValueError, match="frequency_ranges must hold pairs"):
+        make_gappy_sines(frequency_ranges=[(0.5, 1.0, 1.5)])
+    with pytest.raises(ValueError, match="amplitudes must be 1-D"):
+        make_gappy_sines(amplitudes=[(1.0,)])
     with pytest.raises(ValueError, match="n_timepoints"):
         make_gappy_sines(n_timepoints=1)
 

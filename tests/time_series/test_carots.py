@@ -274,6 +274,10 @@ def test_discoverer_with_fewer_lags(series):
             ),
             r"must have shape \(4, 4\), got \(1, 1\)",
         ),
+        (
+            type("Blind", (NoLinks,), {"fit": lambda self, X: self})(n_lags=1),
+            r"causal_discoverer must have the attribute adjacency_ after fit.*\(4, 4\); Blind",
+        ),
     ],
 )
 def test_discoverer_that_does_not_fit(series, discoverer, message):
