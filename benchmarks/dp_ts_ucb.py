@@ -21,8 +21,8 @@ from skicml.bandits import (
     LazyUCB,
     PrivateSuccessiveElimination,
     compare_policies,
-    make_bernoulli_bandit,
 )
+from skicml.datasets import make_bernoulli_bandit
 
 MEANS = (0.75, 0.625, 0.5, 0.375, 0.25)
 GAPS = max(MEANS) - np.array(MEANS)

@@ -14,7 +14,8 @@ from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import scale
 
 from benchmarks._harness import Report
-from skicml.bandits import FAST, SafeLinearThompsonSampling, make_bandit_lp
+from skicml.bandits import FAST, SafeLinearThompsonSampling
+from skicml.datasets import make_bandit_lp
 
 INDEPENDENT = "independent noise per constraint"
 UNIFORM = "uniform exploration, same certificates"

@@ -85,7 +85,10 @@ def resolve_views(views, n_features, feature_names=None):
         if views != "auto":
             raise ValueError(f"views must be None, 'auto' or a sequence, got {views!r}.")
         if feature_names is None:
-            raise ValueError('views="auto" needs a DataFrame with string column names.')
+            raise ValueError(
+                'views="auto" needs a DataFrame with string column names (e.g. by '
+                "set_output(transform='pandas') on the step before)."
+            )
         return _prefix_views(feature_names)
     views = list(views)
     if not views:

@@ -7,9 +7,10 @@ than what holds, up to the rounding of doubles. Composition is that of fixed mec
 the other, each of which may look at the results of those before.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, reduce
-from numbers import Integral
+from numbers import Integral, Real
 
 import numpy as np
 from scipy.optimize import brentq
@@ -555,9 +556,11 @@ def split_budget(epsilon, delta, shares, accountant="pld"):
     ------
     ImportError
         If `accountant` is "pld" and dp-accounting is not installed.
+    TypeError
+        If `shares` is not a list of tuples.
     ValueError
-        If the budget or a share is not positive, there is no share, or `delta` is below what
-        the accountant can resolve.
+        If the budget or a share is not positive, a share is not of its four parts, there is no
+        share, or `delta` is below what the accountant can resolve.
 
     Examples
     --------
@@ -571,21 +574,44 @@ def split_budget(epsilon, delta, shares, accountant="pld"):
         raise ValueError(
             f"The budget must have epsilon > 0 and 0 < delta < 1, got {epsilon, delta}."
         )
-    shares = tuple(tuple(share) for share in shares)
-    if not shares:
-        raise ValueError("shares must hold at least one release.")
-    for name, _, share, compositions in shares:
-        if not 0 < share < np.inf or compositions < 1:
-            raise ValueError(
-                f"The share of {name!r} must be positive and finite and be used at least once, "
-                f"got share={share}, compositions={compositions}."
-            )
+    shares = _check_shares(shares)
     if np.isinf(epsilon):
         return tuple(
             NoiseMechanism(name, kind, noise_scale=0.0, compositions=compositions)
             for name, kind, _, compositions in shares
         )
     return _split_finite_budget(float(epsilon), float(delta), shares, accountant)
+
+
+def _check_shares(shares):
+    """The shares as a tuple of tuples."""
+    if not isinstance(shares, Iterable) or isinstance(shares, (str, Mapping)):
+        raise TypeError(
+            "shares must be a list with a tuple (name, kind, share, compositions) for each "
+            f"release, got {shares!r}."
+        )
+    shares = tuple(shares)
+    if not shares:
+        raise ValueError("shares must hold at least one release.")
+    for one in shares:
+        if not _is_share(one):
+            raise ValueError(
+                "Each of the shares must be a tuple (name, kind, share, compositions), such as "
+                f"('counts', 'laplace', 0.5, 1), got {one!r}."
+            )
+        name, _, share, compositions = one
+        if not 0 < share < np.inf or compositions < 1:
+            raise ValueError(
+                f"The share of {name!r} must be positive and finite and be used at least once, "
+                f"got share={share}, compositions={compositions}."
+            )
+    return tuple(tuple(one) for one in shares)
+
+
+def _is_share(value):
+    types = (str, str, Real, Real)
+    is_row = isinstance(value, (tuple, list)) and len(value) == len(types)
+    return is_row and all(map(isinstance, value, types))
 
 
 @lru_cache(maxsize=512)

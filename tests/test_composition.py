@@ -5,6 +5,7 @@ The tests find the estimators by themselves: a new one is covered once it has it
 
 import functools
 import inspect
+import warnings
 
 import joblib
 import numpy as np
@@ -153,6 +154,39 @@ def test_frames(name, library):
             np.testing.assert_array_equal(values, expected[method])
     if hasattr(pipeline, "transform"):
         assert isinstance(pipeline.transform(frame), module.DataFrame)
+
+
+# What methods take beside the data.
+ARGUMENTS = {"t": 1, "steps": 2, "times": [0.5, 1.0]}
+# Methods whose X is not of the kind that fit takes.
+OTHER_X = {
+    ("HiRef", "inverse_transform"),
+    ("KoNODE", "vector_field"),
+    ("OPSA", "inverse_transform"),
+}
+
+
+def methods_of_X(name):
+    """Public methods of a fitted estimator that take X, with the names of what they take."""
+    for method, function in inspect.getmembers(new(name), inspect.ismethod):
+        takes = inspect.signature(function).parameters
+        public = not method.startswith("_") and (name, method) not in OTHER_X
+        if public and "X" in takes and "fit" not in method.split("_"):
+            yield method, list(takes)
+
+
+@every_estimator()
+def test_methods_know_the_frame_of_fit(name):
+    """Those that call other methods, too: X has its names where it is checked."""
+    pd = pytest.importorskip("pandas")
+    X, y = data_for(name)
+    frame = pd.DataFrame(X).add_prefix("column ")
+    model = new(name).fit(frame, y)
+    values = {"X": frame, "y": y, **ARGUMENTS}
+    for method, takes in methods_of_X(name):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="X (does not have valid|has) feature names")
+            getattr(model, method)(**{key: values[key] for key in takes if key in values})
 
 
 @every_estimator(that_can("transform"))

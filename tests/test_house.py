@@ -22,6 +22,10 @@ SOURCES = sorted(
 MAX_LINES = 700
 # A function with fewer statements than this may look like another one by chance.
 MIN_REPEATED_STATEMENTS = 5
+# What a task package imports from, beside itself; and the exceptions.
+BELOW_TASKS = {"_torch", "_views", "metrics", "privacy", "utils"}
+NOT_TASKS = BELOW_TASKS | {"datasets"}
+BUILDS_ON = {"time_series": {"generative"}}  # its imputer is a diffusion model
 TORCH_PACKAGES = {"torch", "skorch", "torchdiffeq"}
 DOCSTRING_RULES = {"PR01", "PR02", "PR03", "PR04", "PR07", "GL08", "SS01", "SS03", "RT03"}
 
@@ -88,6 +92,38 @@ def test_the_search_for_imports_finds_them():
     )
     found = [name for name in _imported_at_load(ast.parse(source).body) if _brings_torch(name)]
     assert sorted(found) == ["skicml._torch", "skorch", "torch.nn"]
+
+
+def _parts_imported(tree):
+    """Parts of skicml that a file imports from, at its top or anywhere else."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (name.split(".")[1] for name in modules if name.startswith("skicml."))
+
+
+def test_task_packages_import_from_what_lies_below_them_only():
+    offenders = {}
+    for path in SOURCES:
+        task = path.parent.name
+        if path.parent.parent != ROOT / "skicml" or task in NOT_TASKS:
+            continue
+        allowed = {task} | BELOW_TASKS | BUILDS_ON.get(task, set())
+        if brought := set(_parts_imported(_tree(path))) - allowed:
+            offenders[_relative(path)] = brought
+    assert offenders == {}
+
+
+def test_the_search_for_parts_finds_them():
+    source = (
+        "import os\nfrom skicml import privacy\nfrom skicml.datasets._bandits import make\n"
+        "def f():\n    import skicml.cluster\n"
+    )
+    assert sorted(_parts_imported(ast.parse(source))) == ["cluster", "datasets", "privacy"]
 
 
 def _functions(path):

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 
@@ -436,6 +437,39 @@ def test_split_is_cached():
 def test_bad_budget(epsilon, delta, shares, match):
     with pytest.raises(ValueError, match=match):
         split_budget(epsilon, delta, shares, "zcdp")
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        ("counts", "laplace"),
+        ("counts", "laplace", 0.5),
+        ("counts", "laplace", 0.5, 1, 1),
+        (0.5, "counts", "laplace", 1),
+        ("counts", 0.5, "laplace", 1),
+        ("counts", "laplace", "0.5", 1),
+        ("counts", "laplace", 0.5, None),
+        "sums",
+        0.5,
+    ],
+)
+@pytest.mark.parametrize("epsilon", [1.0, np.inf])
+def test_share_that_is_none(epsilon, share):
+    message = r"must be a tuple \(name, kind, share, compositions\).*got " + re.escape(repr(share))
+    with pytest.raises(ValueError, match=message):
+        split_budget(epsilon, DELTA, [*INIT, share], "zcdp")
+
+
+@pytest.mark.parametrize("shares", [{"counts": 0.5}, "sums", 0.5, None])
+def test_shares_that_are_no_list(shares):
+    with pytest.raises(TypeError, match=r"a list with a tuple \(name, kind, share, compositions"):
+        split_budget(1.0, DELTA, shares, "zcdp")
+
+
+def test_lists_do_for_shares():
+    assert split_budget(1.0, DELTA, map(list, INIT), "zcdp") == split_budget(
+        1.0, DELTA, INIT, "zcdp"
+    )
 
 
 def test_everything_public_is_documented():

@@ -36,7 +36,7 @@ def test_auto_takes_the_prefix_of_column_names():
         ([-1, 7], "positive"),
         ([], "at least one view"),
         ("pixels", "got 'pixels'"),
-        ("auto", "DataFrame"),
+        ("auto", r"DataFrame .*set_output\(transform='pandas'\) on the step before"),
         ([[0, 1], [1, 2]], "share columns"),
         ([[0], []], "at least one column"),
         ([[0], [9]], "index arrays or slices of the 6 columns"),

@@ -36,8 +36,8 @@ from skicml.bandits import (
     LazyUCB,
     PrivateSuccessiveElimination,
     compare_policies,
-    make_bernoulli_bandit,
 )
+from skicml.datasets import make_bernoulli_bandit
 
 
 class KLUCB(BaseBanditPolicy):

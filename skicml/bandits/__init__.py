@@ -11,8 +11,6 @@ from skicml.bandits._successive_elimination import PrivateSuccessiveElimination
 from skicml.bandits._thompson import GaussianThompsonSampling
 from skicml.bandits._ucb import UCB1
 from skicml.bandits.metrics import mean_reward_scorer, neg_regret_scorer
-from skicml.datasets._bandit_lp import make_bandit_lp
-from skicml.datasets._bandits import make_bernoulli_bandit, make_beta_bandit
 
 __all__ = [
     "DPTSUCB",
@@ -25,9 +23,6 @@ __all__ = [
     "PrivateSuccessiveElimination",
     "SafeLinearThompsonSampling",
     "compare_policies",
-    "make_bandit_lp",
-    "make_bernoulli_bandit",
-    "make_beta_bandit",
     "mean_reward_scorer",
     "neg_regret_scorer",
 ]

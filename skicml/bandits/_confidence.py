@@ -181,6 +181,13 @@ class BaseConfidencePolicy(BaseLinearPolicy):
     def _default_n_features(self):
         return self.n_features or infer_dimension(self.action_set, self.bounds)
 
+    def _unknown_length(self):
+        limits = f" with bounds={self.bounds!r}" if self.action_set == "box" else ""
+        return (
+            f"action_set={self.action_set!r}{limits} does not tell the length of an action: give "
+            f"n_features, as in {type(self).__name__}(n_features=2)."
+        )
+
     def _check_thresholds(self):
         thresholds = np.array(0.0 if self.thresholds is None else self.thresholds, dtype=float)
         if thresholds.ndim > 1 or thresholds.size == 0 or not np.isfinite(thresholds).all():

@@ -165,7 +165,9 @@ class BaseLinearPolicy(BasePolicy):
         """
         if n_features is None:
             n_features = self._default_n_features() or getattr(self, "n_features_in_", None)
-        if n_features is None or n_features < 1:
+        if n_features is None:
+            raise ValueError(self._unknown_length())
+        if n_features < 1:
             raise ValueError(f"reset needs n_features >= 1, got n_features={n_features}.")
         learner = self._unfitted_copy()
         learner._begin(operator.index(n_features), None)
@@ -265,6 +267,13 @@ class BaseLinearPolicy(BasePolicy):
 
     def _default_n_features(self):
         return None
+
+    def _unknown_length(self):
+        """Message for live use where nothing tells the length of an action."""
+        return (
+            f"{type(self).__name__} does not know the length of an action: call "
+            "reset(n_features=...)."
+        )
 
     def _require_history(self, name):
         if vars(self).get("_actions") is None:

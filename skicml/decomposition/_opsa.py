@@ -297,19 +297,7 @@ class OPSA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMix
             If a row has no observed cell.
         """
         check_is_fitted(self)
-        X = self._validate_table(X)
-        table = X - self.location_
-        missing = np.isnan(table)
-        scores = l1_rows(
-            _scaled(np.where(missing, 0, table), self._scale),
-            ~missing if missing.any() else None,
-            np.zeros((len(X), self.n_components_)),
-            self.components_.T.astype(np.float64),
-            self._score_ridge,
-            n_iter=_TRANSFORM_ITERATIONS,
-            floor=_RESIDUAL_FLOOR,
-        )
-        return (scores * self._scale).astype(X.dtype)
+        return self._scores(self._validate_table(X))
 
     def inverse_transform(self, X):
         """Low-rank rows from scores.
@@ -330,7 +318,7 @@ class OPSA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMix
             raise ValueError(
                 f"X must have {self.n_components_} columns, one a component, got {X.shape[1]}."
             )
-        return X @ self.components_ + self.location_
+        return self._low_rank_rows(X)
 
     def impute(self, X):
         """Fill the missing cells of a table.
@@ -347,7 +335,7 @@ class OPSA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMix
         """
         check_is_fitted(self)
         X = self._validate_table(X)
-        return np.where(np.isnan(X), self.inverse_transform(self.transform(X)), X)
+        return np.where(np.isnan(X), self._low_rank_rows(self._scores(X)), X)
 
     def score(self, X, y=None):
         """Score that gross errors do not spoil: minus the median absolute residual.
@@ -366,7 +354,7 @@ class OPSA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMix
         """
         check_is_fitted(self)
         X = self._validate_table(X)
-        return -float(np.nanmedian(np.abs(X - self.inverse_transform(self.transform(X)))))
+        return -float(np.nanmedian(np.abs(X - self._low_rank_rows(self._scores(X)))))
 
     @property
     def _n_features_out(self):
@@ -388,6 +376,24 @@ class OPSA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMix
         )
         _check_observed(X, axis=1, name="row")
         return X
+
+    def _scores(self, X):
+        """Scores of the rows of a validated table."""
+        table = X - self.location_
+        missing = np.isnan(table)
+        scores = l1_rows(
+            _scaled(np.where(missing, 0, table), self._scale),
+            ~missing if missing.any() else None,
+            np.zeros((len(X), self.n_components_)),
+            self.components_.T.astype(np.float64),
+            self._score_ridge,
+            n_iter=_TRANSFORM_ITERATIONS,
+            floor=_RESIDUAL_FLOOR,
+        )
+        return (scores * self._scale).astype(X.dtype)
+
+    def _low_rank_rows(self, scores):
+        return scores @ self.components_ + self.location_
 
     def _descend(self, context, table, weight, n_components):
         """Subgradient iteration; return the factors and the objective before each step."""

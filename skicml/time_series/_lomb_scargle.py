@@ -31,7 +31,8 @@ class LombScargle(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     times : array-like of shape (n_timepoints,) or None, default=None
-        Strictly increasing times of the columns, in any unit. None means 0, 1, 2, ...
+        Strictly increasing times of the columns, in any unit. Datetimes count in seconds, so
+        that frequencies are in Hz. None means 0, 1, 2, ...
     frequencies : int, array-like of shape (n_frequencies,) or None, default=None
         Frequencies in cycles per unit of `times`, above 0. An int is the number of equally
         spaced frequencies from (nearly) 0 to 0.5 / (smallest gap of `times`), the Nyquist
@@ -52,7 +53,7 @@ class LombScargle(TransformerMixin, BaseEstimator):
     Attributes
     ----------
     times_ : ndarray of shape (n_timepoints,)
-        Times of the columns.
+        Times of the columns; datetimes as seconds since the first one.
     frequencies_ : ndarray of shape (n_frequencies,)
         Frequencies.
     n_features_in_ : int
@@ -154,8 +155,8 @@ class LombScargle(TransformerMixin, BaseEstimator):
         ------
         ValueError
             If X has fewer than 2 time points or is infinite, `times` do not increase
-            strictly or do not fit X, a frequency is not above 0, or `frequencies` do not
-            increase strictly where `normalization` integrates over them.
+            strictly, do not fit X or hold a NaT, a frequency is not above 0, or `frequencies`
+            do not increase strictly where `normalization` integrates over them.
         """
         panel, n_dims = validate_panel(self, X)
         times = check_times(self.times, panel.shape[1])
@@ -248,9 +249,10 @@ class LombScargle(TransformerMixin, BaseEstimator):
         observed = ~np.isnan(series)
         too_few = observed.sum(axis=1) < _MIN_OBSERVED
         if too_few.any():
+            hint = " Rows of X are series: is X to be transposed?" if self._n_dims == 2 else ""
             warnings.warn(
                 f"{too_few.sum()} series have fewer than {_MIN_OBSERVED} observed values: their "
-                "power is 0.",
+                f"power is 0.{hint}",
                 UserWarning,
                 stacklevel=3,
             )

@@ -5,6 +5,8 @@ from math import isqrt, pi
 
 import numpy as np
 
+from skicml.time_series._panels import in_seconds
+
 NORMALIZATIONS = ("psd", "standard", "unit_area", "log")
 LOG_FLOOR = 1e-5  # added to the unit-area power before its logarithm
 _FAP_FLOOR = 1e-5
@@ -36,11 +38,12 @@ def lomb_scargle_power(
     Parameters
     ----------
     t : array-like or tensor of shape (n_timepoints,) or (n_series, n_timepoints)
-        Times, in any unit and order; one grid for all series, or one for each.
+        Times, in any unit and order; one grid for all series, or one for each. Datetimes count
+        in seconds.
     y : array-like or tensor of shape (n_timepoints,) or (n_series, n_timepoints)
         Values; NaN means missing.
     frequencies : array-like or tensor of shape (n_frequencies,)
-        Frequencies in cycles per unit of time.
+        Frequencies in cycles per unit of time; Hz where `t` are datetimes.
     mask : array-like or tensor of the shape of y, or None, default=None
         Weights, at least 0: True or 1 for observed, False or 0 for missing.
     fit_mean : bool, default=False
@@ -64,8 +67,8 @@ def lomb_scargle_power(
     Raises
     ------
     ValueError
-        If shapes do not fit, a time, frequency or value is infinite, a weight is negative, or
-        frequencies do not increase where an integral over them is asked for.
+        If shapes do not fit, a time, frequency or value is infinite, a time is missing, a weight
+        is negative, or frequencies do not increase where an integral over them is asked for.
 
     See Also
     --------
@@ -289,6 +292,8 @@ def _arange(xp, n, like):
 def _check_arrays(t, y, frequencies, mask):
     """All arrays in float64 in one namespace and checked, and the dtype of the result."""
     xp = _namespace(t, y, frequencies, mask)
+    if xp is np or not isinstance(t, xp.Tensor):
+        t = in_seconds(t, "t")
     if xp is np:
         y = np.asarray(y)
         dtype = y.dtype if y.dtype.kind == "f" else np.float64

@@ -42,7 +42,8 @@ class LSCDImputer(OneToOneFeatureMixin, TransformerMixin, BaseDiffusion):
         that windows do not overlap. The last window is aligned to the end. Overlapping
         estimates are averaged.
     times : array-like of shape (n_timepoints,) or None, default=None
-        Strictly increasing times of the time points, in any unit. None means 0, 1, 2, ...
+        Strictly increasing times of the time points, in any unit. Datetimes count in seconds.
+        None means 0, 1, 2, ...
     n_diffusion_steps : int, default=50
         Number of noise levels.
     beta_min, beta_max : float, default=1e-4 and 0.5
@@ -101,10 +102,10 @@ class LSCDImputer(OneToOneFeatureMixin, TransformerMixin, BaseDiffusion):
         Mean and standard deviation of the observed values of each channel of the data (1 for
         constant ones).
     times_ : ndarray of shape (n_timepoints,)
-        Times of the time points in fit.
+        Times of the time points in fit; datetimes as seconds since the first one.
     frequencies_ : ndarray of shape (n_timepoints,)
-        Frequencies of the spectrum, in cycles per unit of the times; as many as a series or
-        window has time points.
+        Frequencies of the spectrum, in cycles per unit of the times (Hz for datetimes); as many
+        as a series or window has time points.
     loss_curve_ : list of float of length n_iter_
         Loss of each gradient step. It is noisy, since the noise level is random.
     validation_loss_ : dict of int to float, or None

@@ -1,5 +1,7 @@
 """Panels whose rows are series: a table of univariate series, or a three-dimensional array."""
 
+from datetime import date
+
 import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
@@ -63,10 +65,51 @@ def validate_panel(estimator, X, *, n_dims=None, rows_are_times=False):
     return panel, len(X.shape)
 
 
+def in_seconds(times, name):
+    """Datetimes as seconds since the first one, time differences as seconds; else unchanged.
+
+    Without it numpy would count both in their internal unit, be it days or nanoseconds.
+
+    Parameters
+    ----------
+    times : array-like
+        Numbers, datetimes of numpy, pandas, polars or Python, or differences of times.
+    name : str
+        Name of the parameter, for the message.
+
+    Returns
+    -------
+    times : array-like
+        float64 array of the same shape, where these are datetimes or differences.
+
+    Raises
+    ------
+    ValueError
+        If a time is missing (NaT).
+    """
+    array = np.asarray(times)
+    first = array.ravel()[:1]
+    if array.dtype.kind == "M":
+        # In seconds or finer: months, for one, have no length in seconds.
+        array = array.astype(np.promote_types(array.dtype, "datetime64[s]"))
+        seconds = (array - array.ravel()[:1]) / np.timedelta64(1, "s")
+    elif array.dtype.kind == "m":
+        seconds = array / np.timedelta64(1, "s")
+    elif array.dtype.kind == "O" and first.size and isinstance(first[0], date):
+        seconds = [(moment - first[0]).total_seconds() for moment in array.ravel()]
+        seconds = np.reshape(seconds, array.shape)
+    else:
+        return times
+    if np.isnan(seconds).any():
+        raise ValueError(f"{name} contains NaT, a missing time.")
+    return seconds
+
+
 def check_times(times, n_timepoints):
     """The parameter `times` as a float64 array, checked; None means 0, 1, 2, ..."""
     if times is None:
         return np.arange(n_timepoints, dtype=np.float64)
+    times = in_seconds(times, "times")
     times = check_array(times, ensure_2d=False, dtype=np.float64, input_name="times")
     if times.shape != (n_timepoints,):
         raise ValueError(

@@ -15,14 +15,9 @@ from sklearn.model_selection import GridSearchCV, ShuffleSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-from skicml.bandits import (
-    BaseBanditPolicy,
-    GaussianThompsonSampling,
-    PrivateSuccessiveElimination,
-    make_bernoulli_bandit,
-    make_beta_bandit,
-)
+from skicml.bandits import BaseBanditPolicy, GaussianThompsonSampling, PrivateSuccessiveElimination
 from skicml.bandits.metrics import mean_reward_scorer, neg_regret_scorer
+from skicml.datasets import make_bernoulli_bandit, make_beta_bandit
 from skicml.utils import all_estimators
 from tests.bandits.conftest import MEANS
 

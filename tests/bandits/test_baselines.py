@@ -10,8 +10,8 @@ from skicml.bandits import (
     LazyUCB,
     PrivateSuccessiveElimination,
     compare_policies,
-    make_bernoulli_bandit,
 )
+from skicml.datasets import make_bernoulli_bandit
 
 
 def ask_only(policy, n):

@@ -3,13 +3,8 @@
 import numpy as np
 import pytest
 
-from skicml.bandits import (
-    UCB1,
-    BaseBanditPolicy,
-    GaussianThompsonSampling,
-    compare_policies,
-    make_bernoulli_bandit,
-)
+from skicml.bandits import UCB1, BaseBanditPolicy, GaussianThompsonSampling, compare_policies
+from skicml.datasets import make_bernoulli_bandit
 from tests.bandits.conftest import MEANS
 
 

@@ -5,13 +5,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from skicml.bandits import (
-    DPTSUCB,
-    GaussianThompsonSampling,
-    compare_policies,
-    make_bernoulli_bandit,
-    make_beta_bandit,
-)
+from skicml.bandits import DPTSUCB, GaussianThompsonSampling, compare_policies
+from skicml.datasets import make_bernoulli_bandit, make_beta_bandit
 
 # --------------------------------------------------------------------------------------
 # Closed forms

@@ -15,7 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, scale
 
 from benchmarks.fast import cone_rows
-from skicml.bandits import FAST, make_bandit_lp
+from skicml.bandits import FAST, SafeLinearThompsonSampling
+from skicml.datasets import make_bandit_lp
 from tests.bandits._linear_oracles import (
     BEST,
     PHI,
@@ -552,6 +553,17 @@ def test_bad_parameters(parameters, message):
     with pytest.raises(ValueError, match=message):
         policy.search(Oracle(PHI))
     assert not hasattr(policy, "t_")
+
+
+@pytest.mark.parametrize("cls", [FAST, SafeLinearThompsonSampling])
+def test_default_box_says_that_it_does_not_tell_the_length_of_an_action(cls):
+    message = (
+        r"action_set='box' with bounds=\(-1.0, 1.0\) does not tell the length of an action: "
+        rf"give n_features, as in {cls.__name__}\(n_features=2\)"
+    )
+    for call in (lambda policy: policy.search(Oracle(PHI)), lambda policy: policy.reset()):
+        with pytest.raises(ValueError, match=message):
+            call(cls())
 
 
 def test_search_without_an_oracle_or_with_less_than_no_rounds():

@@ -92,7 +92,7 @@ def test_a_search_stops_when_it_is_finished_and_goes_on_when_told(pool):
         return [action.sum(), 1.0]
 
     policy = RandomSearch(enough=0.5, oracle=oracle, random_state=0)
-    with pytest.raises(ValueError, match="n_features"):
+    with pytest.raises(ValueError, match=r"RandomSearch does not know .* reset\(n_features=...\)"):
         policy.search()
     policy.reset(n_features=3).search()
     n_rounds = policy.t_

@@ -11,7 +11,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-from skicml.bandits import FAST, SafeLinearThompsonSampling, make_bandit_lp
+from skicml.bandits import FAST, SafeLinearThompsonSampling
+from skicml.datasets import make_bandit_lp
 from tests.bandits._linear_oracles import Oracle, margins, unit_corner_box
 
 STRATEGIES = ["colts", "optimistic", "doubly-optimistic", "greedy"]
