@@ -1,7 +1,7 @@
 """
-=============================
+==============================
 A diffusion model, taken apart
-=============================
+==============================
 
 :class:`~skicml.generative.DiffusionModel` is put together from parts that can be had one by one:
 a schedule of the noise, a network, and a loop with places where something may be hung in. Here

@@ -12,7 +12,7 @@ patients what the missing hours may have been: not a value, but a distribution.
 # Twenty-four hours of four vital signs
 # -------------------------------------
 # Patients of the PhysioNet Challenge 2012, if the environment variable ``SKICML_DATA`` names a
-# folder that has them; otherwise a panel of sines with gaps takes their place.
+# folder that has them; otherwise made-up patients, whose pressures hang together, too.
 
 import os
 from pathlib import Path
@@ -20,22 +20,23 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from skicml.datasets import make_gappy_sines
 from skicml.time_series import LSCDImputer
 
 path = Path(os.environ.get("SKICML_DATA", "")) / "timeseries" / "physionet2012_600.npz"
+titles = ["heart rate", "systolic pressure", "mean pressure", "diastolic pressure"]
 if path.is_file():
-    names = ["HR", "SysABP", "MAP", "DiasABP"]
-    titles = ["heart rate", "systolic pressure", "mean pressure", "diastolic pressure"]
     with np.load(path) as content:
-        columns = [list(content["features"]).index(name) for name in names]
+        names = list(content["features"])
+        columns = [names.index(name) for name in ("HR", "SysABP", "MAP", "DiasABP")]
         X = content["X"][:, :24, columns].astype(float)
 else:
-    titles = [f"sign {k}" for k in range(1, 5)]
-    X = make_gappy_sines(
-        600, 24, n_channels=4, frequency_ranges=((0.1, 0.3),), noise=0.2,
-        missing_fraction=0.5, random_state=0,
-    ).X  # fmt: skip
+    rng = np.random.default_rng(1)
+    level = rng.normal(size=(600, 1, 3)) + 0.6 * rng.normal(size=(600, 24, 3))
+    heart_rate, systolic = 85 + 15 * level[..., 0], 120 + 20 * level[..., 1]
+    diastolic = 60 + 8 * level[..., 1] + 6 * level[..., 2]
+    X = np.stack([heart_rate, systolic, (systolic + 2 * diastolic) / 3, diastolic], axis=2)
+    X += rng.normal(size=X.shape)
+    X[rng.uniform(size=X.shape) < 0.3] = np.nan
 print(f"{len(X)} patients, {np.isnan(X).mean():.0%} of the values missing")
 
 # %%
