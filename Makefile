@@ -14,10 +14,10 @@ lint: .venv/lint.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# The site with its gallery, whose examples are run, and with warnings as errors. docs-text leaves
-# the examples unrun.
+# The site with its gallery, whose examples are run, two at a time, and with warnings as errors.
+# docs-text leaves the examples unrun.
 docs: .venv/docs.stamp
-	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 docs-text: .venv/docs.stamp
 	$(BIN)/python -m sphinx -W --keep-going -b html -D plot_gallery=0 docs docs/_build/html

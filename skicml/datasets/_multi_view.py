@@ -378,7 +378,7 @@ def mask_views(X, views, *, rate=0.3, random_state=None):
     ------
     ValueError
         If a parameter is of another type or out of its range, or `views` does not describe
-        disjoint, non-empty blocks of the columns of X.
+        disjoint, non-empty blocks of the columns of X, or X holds infinity.
 
     Examples
     --------

@@ -617,7 +617,9 @@ class DiffusionModel(NoiseLevelsMixin, DensityMixin, BaseDiffusion):
         net = self._denoiser()
         scale = settings.pop("guidance_scale", None)
         scale = self.guidance_scale if scale is None else scale
-        check_scalar(scale, "guidance_scale", Real, min_val=0)
+        check_scalar(scale, "guidance_scale", Real, min_val=0, max_val=np.finfo(np.float32).max)
+        if np.isnan(scale):
+            raise ValueError("guidance_scale must not be NaN.")
         solver = settings.pop("solver", None)
         return draw_rows(
             net,

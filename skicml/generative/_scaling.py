@@ -83,7 +83,9 @@ def column_range(rows, wider_than=None):
         Lowest and highest values.
     """
     ends = np.stack([rows.min(axis=0), rows.max(axis=0)])
-    return ends if wider_than is None else column_range(np.concatenate([ends, wider_than]))
+    if wider_than is None:
+        return ends
+    return np.stack([np.minimum(ends[0], wider_than[0]), np.maximum(ends[1], wider_than[1])])
 
 
 def check_scaled(rows, largest=_LARGEST):
@@ -105,7 +107,7 @@ def check_scaled(rows, largest=_LARGEST):
     if magnitude > largest:
         raise ValueError(
             f"X holds a value of magnitude {magnitude:.1e} in the scaled units of the training "
-            f"data, but at most {largest:.0e} can be reckoned with."
+            f"data; at most {largest:.0e} is allowed."
         )
 
 

@@ -249,7 +249,7 @@ class LombScargle(TransformerMixin, BaseEstimator):
         observed = ~np.isnan(series)
         too_few = observed.sum(axis=1) < _MIN_OBSERVED
         if too_few.any():
-            hint = " Rows of X are series: is X to be transposed?" if self._n_dims == 2 else ""
+            hint = " Rows of X are series: should X be transposed?" if self._n_dims == 2 else ""
             warnings.warn(
                 f"{too_few.sum()} series have fewer than {_MIN_OBSERVED} observed values: their "
                 f"power is 0.{hint}",

@@ -470,10 +470,12 @@ class LSCDImputer(OneToOneFeatureMixin, TransformerMixin, BaseDiffusion):
             If a quantile is not between 0 and 1, or there is none.
         """
         quantiles = np.asarray(quantiles, dtype=float)
-        if quantiles.ndim != 1 or not np.all((quantiles >= 0) & (quantiles <= 1)):
+        if quantiles.ndim != 1 or len(quantiles) == 0:
+            raise ValueError(
+                f"quantiles must be 1-D and hold one value at least, got shape {quantiles.shape}."
+            )
+        if not np.all((quantiles >= 0) & (quantiles <= 1)):
             raise ValueError(f"quantiles must be between 0 and 1, got {quantiles.tolist()}.")
-        if len(quantiles) == 0:
-            raise ValueError("quantiles must be one at least, got none.")
         return self._in_form_of_fit(self._quantiles(self._check_panel(X), quantiles))
 
     def sample(self, X, n_samples=None):

@@ -1,6 +1,6 @@
 """Panels whose rows are series: a table of univariate series, or a three-dimensional array."""
 
-from datetime import date
+from datetime import date, timedelta
 
 import numpy as np
 from sklearn.utils import check_array
@@ -97,6 +97,9 @@ def in_seconds(times, name):
         seconds = array / np.timedelta64(1, "s")
     elif array.dtype.kind == "O" and first.size and isinstance(first[0], date):
         seconds = [(moment - first[0]).total_seconds() for moment in array.ravel()]
+        seconds = np.reshape(seconds, array.shape)
+    elif array.dtype.kind == "O" and first.size and isinstance(first[0], timedelta):
+        seconds = [difference.total_seconds() for difference in array.ravel()]
         seconds = np.reshape(seconds, array.shape)
     else:
         return times

@@ -383,8 +383,11 @@ def test_values_that_a_network_cannot_take_are_an_error_and_no_nan(labelled):
 
 
 def test_the_guidance_scale_of_a_sample_has_the_range_of_the_parameter(labelled):
-    with pytest.raises(ValueError, match="guidance_scale == -1"):
-        labelled.sample(2, y=0, guidance_scale=-1)
+    for scale in (-1, np.inf):
+        with pytest.raises(ValueError, match=f"guidance_scale == {scale}"):
+            labelled.sample(2, y=0, guidance_scale=scale)
+    with pytest.raises(ValueError, match="guidance_scale must not be NaN"):
+        labelled.sample(2, y=0, guidance_scale=np.nan)
     with pytest.raises(TypeError, match="guidance_scale must be"):
         labelled.sample(2, y=0, guidance_scale="high")
 

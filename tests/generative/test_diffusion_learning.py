@@ -10,7 +10,6 @@ from sklearn.neural_network import MLPClassifier
 
 from skicml.generative import DiffusionModel
 from skicml.metrics import (
-    classifier_two_sample_test,
     frechet_distance,
     memorization_ratio,
     sliced_wasserstein,
@@ -188,10 +187,3 @@ def test_a_model_that_learns_by_heart_is_found_out():
     few, held_out = X[:40], X[40:80]
     model = DiffusionModel(max_iter=1200, batch_size=40, random_state=0).fit(few)
     assert memorization_ratio(model.sample(200), few, held_out) < 0.5
-
-
-def test_the_grid_that_samples_are_rounded_to_must_be_positive():
-    X = np.arange(20.0)[:, None]
-    for grid in (0, -1.0):
-        with pytest.raises(ValueError, match="round_to == "):
-            classifier_two_sample_test(X, X, round_to=grid)

@@ -145,3 +145,10 @@ def test_too_few_rows():
         precision_recall_knn(_normal(20, 2), _normal(5, 2))
     with pytest.raises(ValueError, match="minimum of 2"):
         frechet_distance(_normal(20, 2), _normal(1, 2))
+
+
+def test_the_grid_that_samples_are_rounded_to_must_be_positive():
+    X = np.arange(20.0)[:, None]
+    for grid in (0, -1.0):
+        with pytest.raises(ValueError, match="round_to == "):
+            classifier_two_sample_test(X, X, round_to=grid)

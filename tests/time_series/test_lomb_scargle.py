@@ -439,7 +439,7 @@ def test_short_series_have_no_power():
     with pytest.warns(UserWarning, match="2 series have fewer than 3 observed values") as caught:
         power = spectra.transform(X)
     assert len(caught) == 1
-    assert "Rows of X are series: is X to be transposed?" in str(caught[0].message)
+    assert "Rows of X are series: should X be transposed?" in str(caught[0].message)
     np.testing.assert_array_equal(power[1:], 0.0)
     assert power[0].max() > 0.1
     panel = X[:, :, np.newaxis]

@@ -416,7 +416,7 @@ def test_bad_panels(fitted, sines):
 def test_bad_arguments(fitted, sines):
     with pytest.raises(ValueError, match="quantiles must be between 0 and 1"):
         fitted.predict_quantiles(sines.X, (0.5, 5))
-    with pytest.raises(ValueError, match="quantiles must be one at least"):
+    with pytest.raises(ValueError, match="quantiles must be 1-D and hold one value at least"):
         fitted.predict_quantiles(sines.X, ())
     with pytest.raises(ValueError, match="n_samples must be at least 1"):
         fitted.sample(sines.X, 0)

@@ -1,6 +1,6 @@
 """Datetimes as times: they count in seconds, whatever their unit, library and time zone."""
 
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -16,9 +16,9 @@ STAMPS = [START + timedelta(hours=int(hour)) for hour in HOURS]
 DATETIMES = np.array(STAMPS, dtype="datetime64[s]")
 
 
-def pandas_index(timezone=None):
+def pandas_index(zone=None):
     pd = pytest.importorskip("pandas")
-    return pd.DatetimeIndex(STAMPS, tz=timezone)
+    return pd.DatetimeIndex(STAMPS, tz=zone)
 
 
 def polars_series():
@@ -32,9 +32,10 @@ KINDS = {
     "nanoseconds": lambda: DATETIMES.astype("datetime64[ns]"),
     "differences": lambda: DATETIMES - DATETIMES[0],
     "objects of Python": lambda: STAMPS,
+    "differences of Python": lambda: [stamp - STAMPS[0] for stamp in STAMPS],
     "scalars of numpy": lambda: list(DATETIMES),
     "pandas": pandas_index,
-    "pandas in a time zone": lambda: pandas_index("Asia/Tokyo"),
+    "pandas in a time zone": lambda: pandas_index(timezone(timedelta(hours=9))),
     "series of pandas": lambda: pandas_index().to_series(),
     "list of pandas": lambda: list(pandas_index()),
     "polars": polars_series,
