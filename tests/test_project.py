@@ -22,6 +22,19 @@ def test_code_blocks_of_the_readme_run(block):
     exec(compile(block, "README.md", "exec"), {})
 
 
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_commands_and_files_that_a_page_names_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    targets = set(re.findall(r"^make ([\w-]+)", text, flags=re.MULTILINE))
+    rules = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert targets
+    assert targets <= set(rules)
+    files = re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:md|txt|py|toml|json))`", text)
+    assert files
+    for name in files:
+        assert any((ROOT / folder / name).is_file() for folder in ("", "tests")), name
+
+
 def test_readme_names_every_estimator():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     missing = [name for name, _ in all_estimators() if not re.search(rf"\b{name}\b", text)]
