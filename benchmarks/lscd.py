@@ -1,7 +1,7 @@
 """LSCD: imputation of sines, air quality and vital signs against simpler imputers.
 
-Run as ``python -m benchmarks.lscd``; about 40 minutes of one core. All networks are small
-(width 16 or 32 instead of 64) and trained for 1500 or 2000 steps, on one seed, instead of the
+Run as ``python -m benchmarks.lscd``; about an hour of one core. All networks are small
+(width 16 or 32 instead of 64) and trained for 1500 to 4000 steps, on one seed, instead of the
 paper's tens of thousands: the figures are below what the method reaches with that budget.
 """
 
@@ -226,7 +226,7 @@ def gaps_of_half_a_day(X, n_gaps=60, width=36, seed=0):
     return hidden & ~np.isnan(X)
 
 
-def air_quality(report, max_iter=2000, n_scored=36 * 20):
+def air_quality(report, max_iter=4000, n_scored=36 * 20):
     """All stations and the whole year; the paper trains far longer."""
     with np.load(FOLDER / "pm25_beijing36.npz") as content:
         X = content["data"].astype(float)
