@@ -5,6 +5,7 @@ import os
 import platform
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +143,11 @@ class Report:
         self.speed.append(row)
         print(f"speed {work} against {peer}: ratio {row['ratio']:.3g}", row, flush=True)
         return row
+
+    def run(self, *parts):
+        """Call each part of a benchmark with the report, and print how long it took."""
+        for part in parts:
+            print(f"-- {part.__name__}: {_seconds(partial(part, self)):.0f} s", flush=True)
 
     def write(self):
         """Write the results file."""

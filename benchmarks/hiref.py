@@ -530,7 +530,7 @@ def main():
         "in linear memory and in time that grows like n log n, for a million points and more.",
     )
     with threadpool_limits(1):
-        for part in (
+        report.run(
             beside_exact,
             beside_sinkhorn_and_low_rank,
             sub_solver,
@@ -540,10 +540,7 @@ def main():
             speed,
             growth,
             scale,
-        ):
-            start = time.perf_counter()
-            part(report)
-            print(f"-- {part.__name__}: {time.perf_counter() - start:.0f} s", flush=True)
+        )
     report.write()
 
 

@@ -572,7 +572,7 @@ def main():
         "a rate that does not depend on the condition number.",
     )
     with threadpool_limits(1):
-        for part in (
+        report.run(
             condition_numbers,
             down_to_machine_precision,
             preconditioner_and_imbalance,
@@ -582,10 +582,7 @@ def main():
             corrupted_tables,
             video,
             speed,
-        ):
-            start = time.perf_counter()
-            part(report)
-            print(f"-- {part.__name__}: {time.perf_counter() - start:.0f} s", flush=True)
+        )
     report.write()
 
 
