@@ -139,6 +139,23 @@ def test_one_base_block_is_solved_exactly():
 # ---- Always a bijection ----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("base_size", [64, 1024])
+def test_scipy_gets_small_assignment_problems_only(monkeypatch, base_size):
+    """scipy's solver needs seconds for a structured problem of some hundred points."""
+    sizes = []
+
+    def recorded(costs):
+        sizes.append(len(costs))
+        return linear_sum_assignment(costs)
+
+    monkeypatch.setattr("skicml.transport._hiref_base.linear_sum_assignment", recorded)
+    X, Y = make_pair("rings", 1500)
+    hiref = HiRef(base_size=base_size, random_state=0).fit_pair(X, Y)
+    assert is_bijection(hiref.permutation_, 1500)
+    assert bool(sizes) == (base_size == 64)
+    assert max(sizes, default=0) < 512
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 65, 129, 1000, 4099, 10007])
 @pytest.mark.parametrize("schedule", ["binary", "paper"])
 def test_any_number_of_points(n, schedule):
